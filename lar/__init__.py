@@ -1,4 +1,4 @@
-"""How fast a model runs, whether its numbers are right, which settings make it fastest.
+"""Measure how fast a model runs, check its outputs, and find its fastest settings.
 
     result = lar.run("model.onnx", inputs={"data": array}, iter=100)
     print(result.status, result.latency.median)
@@ -6,7 +6,7 @@
     difference = lar.compare("dump_of_cpu", "dump_of_cuda")
     print(difference.same)
 
-`lar help python` describes these functions; `lar help` lists the commands and the topics.
+For these functions, see `lar help python`. `lar help` lists the commands and the topics.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __version__ = "0.2.0"
 
 
 def _modules() -> dict[str, str]:
-    """Return the public API: each name, and the module that has it."""
+    """Return the names of the public API, each with the module that defines it."""
     with open(f"{__path__[0]}/__init__.pyi", encoding="utf-8") as stub:
         words = [line.split() for line in stub if line.startswith("from")]
     return {name: module for _, module, _, name, *_ in words}

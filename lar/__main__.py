@@ -1,4 +1,7 @@
-"""The `lar` program, also as `python -m lar`; an interrupt ends it even during its imports."""
+"""The program `lar`, which `python -m lar` starts too.
+
+An interrupt ends the program even while it is still importing its modules.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ import sys
 
 
 def main() -> None:
-    """Run the command line of this process; from the first moment, Ctrl-C prints one line."""
+    """Run the command line of this process.
+
+    From the start of the process, Ctrl-C prints one line instead of a traceback.
+    """
     gc.disable()  # until a command begins: earlier objects stay
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
@@ -29,7 +35,10 @@ def main() -> None:
 
 
 def leave_with(problem: bytes, code: int) -> None:
-    """Print an error and end the process; the code that prints errors may not be imported yet."""
+    """Print an error and end the process.
+
+    This function needs no other module of lar, since `lar.cli` may not be imported yet.
+    """
     try:  # noqa: SIM105 - contextlib is slow to import
         os.write(2, b"lar: error: " + problem + b"\n")
     except OSError:

@@ -8,8 +8,8 @@
     ├── OutOfTime        exit code 124 past the deadline, or hanging
     └── Interrupted      exit code 130 the user ended the run
 
-An engine that fails, crashes or hangs during a run raises no exception: the `RunResult` has a
-status. `EXIT_CODES` gives the process's exit code for each status.
+If an engine fails, crashes or hangs during a run, lar raises no exception, but the `RunResult` has
+a status that says so. `EXIT_CODES` gives the process's exit code for each status.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ ENGINE_HINT = "--verbose shows what the engine says; try fewer options, or anoth
 
 
 def format_message(flag: str, subject: str, problem: str) -> str:
-    """Return the line of an error or a warning; any of its parts may be empty."""
+    """Return an error or a warning as one line; any of the three parts may be empty."""
     return ": ".join(part for part in (flag, subject, problem) if part)
 
 
 class LarError(Exception):
-    """An error for the user: `flag: subject: problem`, and a hint that says what to do.
+    """An error for the user, printed as `flag: subject: problem`, with a hint on what to do.
 
-    `flag` is the option that is wrong, `subject` the file, tensor or value that the problem is
-    about; either may be empty. The line is put together here and nowhere else, so that no
-    finished message has to be taken apart. A warning is an error that is not raised.
+    `flag` is the option that is wrong, and `subject` is the file, tensor or value that the problem
+    is about; both may be empty. Only this class joins the parts to a line, so that no other code
+    has to split a finished message. A warning is an error that is not raised.
     """
 
     exit_code = 4
@@ -77,11 +77,11 @@ class LarError(Exception):
 
     @property
     def message(self) -> str:
-        """The error as one line: `flag: subject: problem`."""
+        """The error as one line, in the form `flag: subject: problem`."""
         return format_message(self.flag, self.subject, self.problem)
 
     def called(self, names: Mapping[str, str]) -> LarError:
-        """Return the error with the user's own names for its flag and its subject."""
+        """Return the error with its flag and its subject replaced by names that users know."""
         flag, subject = (names.get(part, part) for part in (self.flag, self.subject))
         return type(self)(self.problem, self.hint, self.detail, flag=flag, subject=subject)
 
@@ -129,7 +129,7 @@ def kind_of_error(exit_code: int) -> type[LarError]:
 def error_of_write(
     error: OSError, *, flag: str = "", subject: object = "", hint: str = "choose another place"
 ) -> LarError:
-    """Return the error for a path that cannot be written; a full disk is no UsageError.
+    """Return the error for a path that cannot be written: a UsageError, unless the disk is full.
 
     `hint` is for a cause that the user can change, such as a missing or protected folder.
     """
@@ -140,7 +140,7 @@ def error_of_write(
 
 @contextlib.contextmanager
 def writing(subject: object, flag: str = "", hint: str = "choose another place") -> Iterator[None]:
-    """Raise the system's errors in the block as errors of lar: a path cannot be written.
+    """Turn an OSError of the block into lar's error that `subject` cannot be written.
 
     Raises:
         LarError: the error that `error_of_write` returns.
@@ -152,7 +152,10 @@ def writing(subject: object, flag: str = "", hint: str = "choose another place")
 
 
 def reason_of_write(error: OSError, hint: str = "") -> tuple[str, str]:
-    """Return why a file cannot be written, and a hint: `hint`, unless there is no room."""
+    """Return why a file cannot be written, and the hint for the user.
+
+    The hint is `hint`, unless the disk is full or a limit of a file's size is reached.
+    """
     if error.errno == errno.EFBIG and (limit := limit_of("file size")) is not None:
         reason = "the limit of a file's size is reached"
         return reason, f"it is {limit >> 10} KiB (ulimit -f): raise it with ulimit -f unlimited"
@@ -161,9 +164,10 @@ def reason_of_write(error: OSError, hint: str = "") -> tuple[str, str]:
 
 
 def limit_of(what: str) -> int | None:
-    """Return a limit of this process in bytes, `file size` or `address space`; None without limit.
+    """Return a limit of this process in bytes, or None if the process has no such limit.
 
-    It is read from /proc: under a low limit, Python's library for limits may not load.
+    `what` is "file size" or "address space". The limit is read from /proc, since under a low limit
+    Python's library for limits may fail to load.
     """
     try:
         with open("/proc/self/limits", "rb", buffering=0) as file:
@@ -174,7 +178,7 @@ def limit_of(what: str) -> int | None:
 
 
 def says_out_of_memory(text: str) -> bool:
-    """Return whether a text says that memory was refused: to Python, C++ or the loader."""
+    """Return whether a text has one of the usual messages for a lack of memory."""
     return any(each in text.lower() for each in MEMORY_REFUSED)
 
 
@@ -187,9 +191,10 @@ def out_of_address_space(limit: int) -> LarError:
 
 
 def memory_error(error: BaseException) -> LarError | None:
-    """Return the error for a process that was refused memory; None for any other error.
+    """Return the error for a process that was refused memory, or None for any other error.
 
-    The causes of an error count too: NumPy and the engines may raise another error from them.
+    The causes of `error` are examined too, since NumPy and the engines may raise another error when
+    they get no memory.
     """
     says, limit = "", limit_of("address space")
     each: BaseException | None = error
@@ -209,7 +214,7 @@ def memory_error(error: BaseException) -> LarError | None:
 def is_nearly_used(limit: int) -> bool:
     """Return whether this process came near to the limit of its address space.
 
-    Then a library may have failed to load, which may be the cause of any error.
+    Near the limit, a library may fail to load, and this may be the cause of any error.
     """
     try:
         with open("/proc/self/status", "rb") as file:
@@ -222,7 +227,8 @@ def is_nearly_used(limit: int) -> bool:
 def printable(text: str, kept: str = "") -> str:
     """Return a text with an escape, such as `\\u001b`, for each character that is not printable.
 
-    The characters in `kept` stay. A text in JSON keeps its meaning.
+    The characters in `kept` are not escaped. The escapes are those of JSON, so that a JSON text
+    keeps its meaning.
     """
     if text.isprintable():
         return text
@@ -235,7 +241,7 @@ def printable(text: str, kept: str = "") -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return a text of several lines with escapes, but keep its line ends and tabs."""
+    """Return a text with its unprintable characters escaped, except line ends and tabs."""
     return "\n".join(printable(line, "\t") for line in text.split("\n"))
 
 
@@ -246,12 +252,12 @@ def one_line(text: str) -> str:
 
 
 def count_of(count: int, noun: str) -> str:
-    """Return a number of things in words: `1 core`, `2 cores`."""
+    """Return a number with its noun, such as `1 core` or `2 cores`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def join_first(names: Sequence[str], joint: str = ", ") -> str:
-    """Return the first names joined, and the number of the others."""
+    """Return the first names joined, and the number of names that are left out."""
     more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
     return joint.join([*names[:MOST_NAMED], *more])
 

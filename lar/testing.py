@@ -1,13 +1,13 @@
-"""Checks of what every engine must do, for people who add an engine, in pytest or a script.
+"""Checks of what every engine must do, for people who add an engine to lar.
 
     from lar.testing import check_engine
 
     check_engine(ENGINE, "small.onnx")
 
-The model is a small model in the engine's own format. Each check runs the engine as `lar` does, in
-worker processes, with each of the engine's drivers. A check of an option is skipped if the engine
-has no such option. The checks take some seconds for each driver, with two seconds for a run that
-ends at its deadline.
+Call `check_engine` in a test of pytest or in a script, with a small model in the engine's own
+format. Each check runs the engine as `lar` does, in worker processes, with each of the engine's
+drivers. A check of an option is skipped if the engine has no such option. For each driver, the
+checks take some seconds, of which a run that must end at its deadline takes two.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """The command line: the list of commands, and the overview that `lar help` prints.
 
-A command is a module `lar/cli/NAME.py`, with `main(arguments)`. It may have `ARGUMENTS`
-(`lar.cli.arguments`); `EPILOG`, the last lines of its help; `MISSING`, the message for a missing
-argument; and `hint_at(known, near)`, which returns the hint for an unknown flag: `known` is the
-option of `lar run` with that flag, and `near` is a hint that names a similar flag.
-`other_ways.txt` lists what lar has instead of removed flags.
+Each command is a module `lar/cli/NAME.py` with a function `main(arguments)`. The module may define
+four more names. `ARGUMENTS` has the command's arguments (see `lar.cli.arguments`). `EPILOG` has the
+last lines of the command's help. `MISSING` is the message for a missing argument. The function
+`hint_at(known, near)` returns the hint for an unknown flag, where `known` is the option of `lar
+run` with this flag, and `near` is a hint that names a similar flag.
+
+The file `other_ways.txt` says what to use instead of flags that lar no longer has.
 """
 
 from __future__ import annotations
@@ -51,9 +53,9 @@ PURPOSE = "how fast a model runs, whether its numbers are right, which settings 
 
 
 def other_way(command: str, word: str) -> str:
-    """Return what lar has instead of a removed flag of a command; empty for any other flag.
+    """Return what to use instead of a removed flag of a command; empty for any other flag.
 
-    The command `commands` has the words that people type as commands, such as `benchmark`.
+    If `command` is "commands", `word` is a word that people type as a command, such as `benchmark`.
     """
     with open(os.path.join(os.path.dirname(__file__), "other_ways.txt")) as file:
         rows = (line.rstrip("\n").partition(": ") for line in file)
@@ -61,7 +63,7 @@ def other_way(command: str, word: str) -> str:
 
 
 def load_command(name: str) -> ModuleType:
-    """Import the module of a command; other commands' modules are not imported."""
+    """Import and return the module of one command, without the modules of other commands."""
     import importlib  # `lar --help` does not need it
 
     return importlib.import_module(f"lar.cli.{name}")
@@ -91,7 +93,7 @@ def overview() -> str:
 def topics() -> dict[str, str]:
     """Return the topics of the manual, each with its description.
 
-    The description is in the first line of the topic's page: `# NAME: description`.
+    The first line of a topic's page has the form `# NAME: description`.
     """
     found = {}
     for name in PAGES:

@@ -23,7 +23,7 @@ ARGUMENTS = (MODEL, declared("advise"), *headings_of(BENCH_OPTIONS))
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Profile the model, try the suggestions and print both; return the exit code.
+    """Profile the model, try the suggested settings, print the results; return the exit code.
 
     Raises:
         LarError: the model cannot be run with these options.
@@ -77,10 +77,10 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def record_profile(model: str, options: Mapping[str, Any], began: float) -> Profile:
-    """Profile a model; return the profile, scaled to the time of an iteration without profiler.
+    """Profile a model; return its profile, with times scaled to an iteration without profiler.
 
     Raises:
-        LarError: the run does not end well.
+        LarError: the run failed or was ended early.
     """
     from lar.engines.operator_times import read_profile
     from lar.profiles.costs import fit_to_plain

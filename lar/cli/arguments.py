@@ -1,17 +1,18 @@
 """The argument parsers of the commands, built from rows.
 
-A row adds an argument, or a heading of the help with its arguments. `arguments.json` declares the
-rows that need no code, by the name of a command, or of a list that several commands share. There a
-row is one of
+A row is a function that adds an argument to a parser, or a heading with the arguments below it. The
+rows that need no Python code are declared in `arguments.json`, in lists. A list has the name of a
+command, or another name if several commands share the list. A row in `arguments.json` is an object
+with one of these keys:
 
-    {"name": "-o --output FILE", "help": ...}   an argument, with keywords of argparse; `choices_of`
-                                                names a type whose members are the choices
-    {"option": "tag", "text": ...}              an option of `lar run`
-    {"heading": ..., "rows": [...]}             a heading with its rows
-    {"rows_of": "gates"}                        the rows of a shared list
-    {"actions": {"show": [..., [...]]}}         actions, each with its line of help and its rows
+    name      an argument such as "-o --output FILE", with `help` and other keywords of argparse
+    option    the key of an option of `lar run`, with `text` if its help differs here
+    heading   a heading of the help, with the rows below it in `rows`
+    rows_of   the name of a shared list, whose rows are added
+    actions   the actions of a command, each with its line of help and its rows
 
-A function or type is named as `lar.cli.tune:parse_allowed`, or is one of `lar.options.values`.
+The key `choices_of` of an argument names a type whose members are the choices. A function or type
+is given as `MODULE:NAME`, or by its name alone if its module is `lar.options.values`.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ Row = Callable[[argparse._ActionsContainer], object]
 def argument(names: str, text: str, **keywords: Any) -> Row:
     """Return the row of an argument such as `-o --output FILE`.
 
-    An argument without a flag has a key and the name of its value: `models MODEL`. A flag without a
-    value is a switch. `keywords` are passed to argparse.
+    For an argument without a flag, `names` has its key and the name of its value, such as `models
+    MODEL`. A flag without a value is a switch. `keywords` are passed to argparse.
     """
     words = names.split()
     flags = [word for word in words if word.startswith("-")]
@@ -76,8 +77,8 @@ MODEL = argument("model MODEL", cli.MODEL)
 def option(it: Option[Any], text: str = "", parse: Callable[[str], Any] | None = None) -> Row:
     """Return the row of an option of `lar run`.
 
-    `text` replaces the option's help. `parse` replaces its parser, and the option then has no
-    default.
+    `text` replaces the option's help. `parse` replaces the option's parser, and an option with
+    `parse` has no default.
     """
     keywords: dict[str, Any] = {"dest": it.key, "help": (text or it.help).replace("%", "%%")}
     if it.parse is None:
@@ -91,12 +92,18 @@ def option(it: Option[Any], text: str = "", parse: Callable[[str], Any] | None =
 
 
 def heading(title: str, *rows: Row, text: str = "") -> Row:
-    """Return the row of a heading with its rows; `text` is printed below the heading."""
+    """Return the row of a heading and of the rows below it.
+
+    The help prints `text` under the heading.
+    """
     return lambda parser: add_rows(parser.add_argument_group(title, text or None), rows)
 
 
 def headings_of(options: Iterable[Option[Any]], ending: str = "", **how: Any) -> list[Row]:
-    """Return the rows of options, under the headings of their groups; `ending` ends each title."""
+    """Return a row for each group of options: the heading of the group, and its options.
+
+    `ending` is appended to each heading.
+    """
     groups: dict[str, list[Row]] = {}
     for it in options:
         groups.setdefault(it.group.title, []).append(option(it, **how))
@@ -104,7 +111,7 @@ def headings_of(options: Iterable[Option[Any]], ending: str = "", **how: Any) ->
 
 
 def add_rows(parser: argparse._ActionsContainer, rows: Iterable[Row]) -> None:
-    """Add rows to a parser, or to a heading of it."""
+    """Add rows to a parser, or to one of its headings."""
     for row in rows:
         row(parser)
 
@@ -112,19 +119,22 @@ def add_rows(parser: argparse._ActionsContainer, rows: Iterable[Row]) -> None:
 def name_supporters(
     parser: argparse._ActionsContainer, support: Mapping[str, Sequence[str]]
 ) -> None:
-    """Add to the help of each flag the engines or styles that `support` has for its key."""
+    """Append to the help of each flag the names of the engines or styles that honour the flag.
+
+    `support` has the names of engines or styles, by the key of the flag.
+    """
     for action in parser._actions:
         if action.dest in support:
             action.help = f"{action.help} [{', '.join(support[action.dest])}]"
 
 
 def declared(name: str) -> Row:
-    """Return the rows under a name in `arguments.json`, as a single row."""
+    """Return one row that adds all rows under a name in `arguments.json`."""
     return partial(add_declared, rows=read_table("arguments")[name])
 
 
 def add_declared(parser: argparse._ActionsContainer, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Add rows of `arguments.json` to a parser, or to a heading of it."""
+    """Add rows of `arguments.json` to a parser, or to one of its headings."""
     for row in rows:
         match row:
             case {"name": names, "help": text, **how}:
@@ -169,13 +179,13 @@ vars(argparse)["_"] = str
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):
-    """Help as wide as the terminal."""
+    """A formatter that makes the help as wide as the terminal."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=help_width(least=20))
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        """Keep the lines of a description, and wrap those that are too long."""
+        """Keep the line breaks of a description, and wrap only lines that are too long."""
         import textwrap  # slow to import; argparse also imports it late
 
         return "\n".join(
@@ -209,7 +219,7 @@ class Parser(argparse.ArgumentParser):
     ) -> tuple[Any, list[str]]:
         """Parse words.
 
-        A flag with an optional number takes the next word only if that word is a number.
+        Parse arguments; a flag with an optional number takes only a numeric argument as value.
         """
         words = [*(sys.argv[1:] if args is None else args)]
         for place, (word, after) in enumerate(pairwise([*words, ""])):
@@ -248,7 +258,11 @@ def parser_of(command: str) -> Parser:
 
 
 def all_parsers() -> dict[str, Parser]:
-    """Return the parsers of all commands; the help of `lar run` names the engines of a flag."""
+    """Return the parsers of all commands.
+
+    In the help of `lar run`, each flag is followed by the names of the engines that honour the
+    flag.
+    """
     from lar.engines import support_of_options  # slow to import
 
     parsers = {name: parser_of(name) for name in COMMANDS}
@@ -257,10 +271,10 @@ def all_parsers() -> dict[str, Parser]:
 
 
 def normalize_flags(words: list[str]) -> list[str]:
-    """Return the words in the form that the parser takes.
+    """Return the command-line arguments in the form that the parser accepts.
 
-    Flags are written as they are declared. A value that begins with a minus, as in `--mean -1,2`,
-    is joined to its flag. The words from `--` on stay.
+    Each flag is written in the spelling of its declaration. A value that begins with a minus, as in
+    `--mean -1,2`, is joined to its flag. From the argument `--` on, nothing is changed.
     """
     normal: list[str] = []
     for index, word in enumerate(words):
@@ -274,9 +288,9 @@ def normalize_flags(words: list[str]) -> list[str]:
 
 
 def normalize_flag(word: str) -> str:
-    """Return a flag as it is declared: `--warmup_iter=1` becomes `--warmup-iter=1`.
+    """Return a flag in its declared form, such as `--warmup-iter=1` for `--warmup_iter=1`.
 
-    `--cuda` becomes `--cuda=0`, and `--cuda:1` becomes `--cuda=1`.
+    The flag `--cuda` becomes `--cuda=0`, and `--cuda:1` becomes `--cuda=1`.
     """
     if not word.startswith("--"):
         return word

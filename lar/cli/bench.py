@@ -1,6 +1,7 @@
-"""`lar bench MODEL --vary FLAG=v1,v2`: which variant is faster, and how sure that is.
+"""`lar bench MODEL --vary FLAG=v1,v2` finds the faster variant, and says how sure this is.
 
-`lar bench MODEL --scenario NAME`: how a model answers the queries of MLPerf's load generator.
+`lar bench MODEL --scenario NAME` measures how a model answers the queries of MLPerf's load
+generator.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ OF_VARIANTS = (
 
 
 def refuse_settings(arguments: argparse.Namespace) -> None:
-    """Refuse the settings of a scenario if no scenario is asked for.
+    """Refuse the flags of a scenario if `--scenario` is not given.
 
     Raises:
-        UsageError: a setting is given.
+        UsageError: a flag of a scenario is given.
     """
     from lar.records.run import ScenarioName  # slow to import, and the help needs nothing of it
 
@@ -60,10 +61,12 @@ def refuse_settings(arguments: argparse.Namespace) -> None:
 
 
 def refuse(arguments: argparse.Namespace, keys: Iterable[str], problem: str, hint: str) -> None:
-    """Refuse a command that has one of these flags; `problem` and `hint` are the message.
+    """Refuse a command that has one of the flags with these keys.
+
+    `problem` and `hint` become the parts of the error.
 
     Raises:
-        UsageError: a flag is given.
+        UsageError: one of the flags is given.
     """
     for key in keys:
         if getattr(arguments, key) != arguments.parser.get_default(key):
@@ -71,12 +74,12 @@ def refuse(arguments: argparse.Namespace, keys: Iterable[str], problem: str, hin
 
 
 def run(arguments: argparse.Namespace, keys: frozenset[str]) -> int:
-    """Run the scenario, print and write what LoadGen found; return the exit code.
+    """Run the scenario, print and write LoadGen's results; return the exit code.
 
-    `keys` are the keys of the options of `lar run` that `lar bench` takes.
+    `keys` are the keys of those options of `lar run` that `lar bench` has too.
 
     Raises:
-        UsageError: a flag does not go with the scenario.
+        UsageError: a flag cannot be used in this scenario.
         LarError: the run failed.
     """
     from lar.cli.report_files import open_reports
@@ -113,7 +116,7 @@ def run(arguments: argparse.Namespace, keys: frozenset[str]) -> int:
 
 
 def scenario_of(arguments: argparse.Namespace, values: Mapping[str, Any]) -> Scenario:
-    """Return the scenario that the flags ask for."""
+    """Return the scenario that the flags describe."""
     from lar.records.run import Scenario
 
     latency = arguments.target_latency
@@ -201,7 +204,7 @@ def outcomes_of(bench: BenchResult) -> list[gates.Outcome]:
 
 
 def check_end(bench: BenchResult) -> None:
-    """Raise the error with which a bench ended; the bench is already printed.
+    """Raise the error that ended a bench; the results of the bench are already printed.
 
     Raises:
         LarError: the baseline failed, or no variant could be measured.
@@ -222,7 +225,7 @@ def open_files(
     """Open the files to be written, before anything is measured.
 
     Raises:
-        UsageError: a file cannot be written, or would replace a file that is read.
+        UsageError: a file cannot be written, or would replace a file that the command reads.
     """
     from lar.cli.report_files import check_places, open_reports
     from lar.options.paths import paths_in

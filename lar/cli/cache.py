@@ -48,7 +48,7 @@ def show_cache(arguments: argparse.Namespace) -> int:
 
 
 def diff_cache(arguments: argparse.Namespace) -> int:
-    """Print how two files differ; return 1 when they do."""
+    """Print how two files differ; return 1 if they differ, else 0."""
     first, second = names = (arguments.first, arguments.second)
     kind = files_of_all(names)
     if isinstance(kind, ModelCacheFiles):
@@ -73,7 +73,7 @@ def merge_cache(arguments: argparse.Namespace) -> int:
 def pick_cache(arguments: argparse.Namespace) -> int:
     """Change the algorithm of one operator, in the file itself or in OUT.
 
-    OUT also gets the entries of the file that it lacks.
+    Entries of the file that OUT lacks are copied to OUT.
     """
     path, output = arguments.file, arguments.output
     files = with_algorithms(files_of_all([path, *there(output)]), path, "pick from")
@@ -83,10 +83,10 @@ def pick_cache(arguments: argparse.Namespace) -> int:
 
 
 def with_algorithms(files: AnyCacheFiles, path: str, action: str) -> AlgorithmCacheFiles:
-    """Return cache files if they hold algorithms; refuse all others.
+    """Return `files` if this kind of cache holds algorithms; refuse a cache that holds a model.
 
     Raises:
-        UsageError: the files hold a model, which the action cannot take, or are damaged.
+        UsageError: the cache holds a model, on which the action cannot work, or a file is damaged.
     """
     if isinstance(files, ModelCacheFiles):
         files.read(path)
@@ -96,15 +96,15 @@ def with_algorithms(files: AnyCacheFiles, path: str, action: str) -> AlgorithmCa
 
 
 def there(output: str | None) -> list[str]:
-    """Return a list of the output file; empty if the file does not exist."""
+    """Return a list with the output file, or an empty list if the file does not exist."""
     return [output] if output and os.path.lexists(output) else []
 
 
 def files_of(path: str) -> AnyCacheFiles:
-    """Return the kind of cache that a file is, which depends on the engine.
+    """Return the kind of a cache file; each engine has its own kind.
 
     Raises:
-        UsageError: the file cannot be read, or is no engine's cache.
+        UsageError: the file cannot be read, or is not the cache of an engine.
     """
     with open_input(path, what="fast-run cache") as file:
         head = file.read(HEAD_SIZE)
@@ -117,7 +117,7 @@ def files_of(path: str) -> AnyCacheFiles:
 
 
 def files_of_all(paths: Sequence[str]) -> AnyCacheFiles:
-    """Return the kind of cache that all these files are.
+    """Return the kind of cache that all files have in common.
 
     Raises:
         UsageError: the files belong to two engines.

@@ -1,4 +1,4 @@
-"""`lar compare A B ...`: what differs between dumps or models, and the operator at fault."""
+"""`lar compare A B ...` prints how dumps or models differ, and which operator is at fault."""
 
 from __future__ import annotations
 
@@ -39,8 +39,11 @@ MISSING = "give two sides: A B"
 
 
 def hint_at(known: Option[Any] | None, near: str) -> str:
-    """Return the hint for an unknown flag: `known`, a flag of `lar run`, goes into the quotes of a
-    side."""
+    """Return the hint for an unknown flag.
+
+    If the unknown flag is an option of `lar run`, `known` is this option, and the hint says how to
+    quote the flag together with a model.
+    """
     if known is None:
         return near or 'a flag for one model is quoted with it: "model.onnx --cpu"'
     return f'it is for one model alone, quoted with it: "model.onnx {known.usage}"'
@@ -102,13 +105,16 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def options_for_models(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the typed options that hold for the models of all sides, by key."""
+    """Return the options on the command line that apply to the models of all sides, by key."""
     values = {each.key: getattr(arguments, each.key) for each in OPTIONS_OF_SIDES}
     return {key: value for key, value in values.items() if is_set(value)}
 
 
 def models_of(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return the files of `--model` by the letter of a side; the empty letter is for all sides."""
+    """Return the files that `--model` names, by the letter of a side.
+
+    A file for all sides has the empty text as its key.
+    """
     if not arguments.model:
         return {}
     from lar.engines.model_names import parse_models  # slow to import
@@ -119,8 +125,8 @@ def models_of(arguments: argparse.Namespace) -> dict[str, str]:
 def exit_code_of(comparison: Comparison | ComparisonOfSides) -> int:
     """Return the exit code of a comparison.
 
-    0: the sides are the same. 1: they differ. 2: lar found nothing to compare. 130: the user
-    interrupted the comparison.
+    The code is 0 if the sides are the same, 1 if the sides differ, 2 if lar found nothing to
+    compare, and 130 if the user interrupted the comparison.
     """
     if comparison.interrupted:
         return Interrupted.exit_code
@@ -129,7 +135,7 @@ def exit_code_of(comparison: Comparison | ComparisonOfSides) -> int:
 
 @contextlib.contextmanager
 def open_workers(arguments: argparse.Namespace) -> Iterator[MakeOn]:
-    """Connect to the scheduler; yield a function that makes a run on one of its workers.
+    """Connect to the scheduler; yield a function that runs a model on one of its workers.
 
     Raises:
         LarError: the scheduler cannot be used.
@@ -153,17 +159,17 @@ def report_of(comparison: Comparison | ComparisonOfSides, form: str, *, everythi
 
 
 def form_named(name: str) -> str:
-    """Return the format that a report's file name ends with; empty if it names none."""
+    """Return the format that the suffix of a report's file name stands for; empty if unknown."""
     from pathlib import Path  # slow to import
 
     return SUFFIXES.get(Path(name).suffix.lower(), "")
 
 
 def form_of(name: str, asked: str | None) -> str:
-    """Return the format of a report: of its file name, else of `--format`.
+    """Return the format of a report, from its file name or else from `--format`.
 
     Raises:
-        UsageError: neither names a format.
+        UsageError: neither the file name nor `--format` names a format.
     """
     form = form_named(name) or asked or ("markdown" if name == "-" else "")
     if not form:
@@ -175,7 +181,7 @@ def form_of(name: str, asked: str | None) -> str:
 def places_read(
     arguments: argparse.Namespace, sides: Sequence[Side]
 ) -> tuple[list[str], list[Place]]:
-    """Return the files that a comparison reads, and other places that no report may overwrite."""
+    """Return the files that a comparison reads, and other paths that no report may overwrite."""
     from lar.options.paths import paths_in, places_of_dump
     from lar.running.compared_sides import ModelRun
     from lar.running.plan import places_of

@@ -40,7 +40,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def parser_of_all() -> Parser:
-    """Return one parser for every command line: all commands, and the flags of `lar MODEL`."""
+    """Return one parser that has all commands, and also the flags of `lar MODEL`."""
     flags = Parser(add_help=False, parents=[all_parsers()["run"]], conflict_handler="resolve")
     for action in [each for each in flags._actions if not each.option_strings]:
         flags._remove_action(action)  # the model: the command has its place
@@ -54,7 +54,10 @@ def parser_of_all() -> Parser:
 
 
 def mark_files(parser: argparse.ArgumentParser, file: object, folder: object) -> None:
-    """Mark the arguments of a parser and of its actions that take a file, a folder or a topic."""
+    """Mark the arguments that take a file, a folder, a topic or a group of options.
+
+    The arguments of the parser's actions are marked too.
+    """
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for its in action.choices.values():

@@ -19,7 +19,7 @@ ARGUMENTS = (declared("engines"),)
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Print the engines and their options, or the table asked for; return the exit code."""
+    """Print the engines and their options, or only one requested table; return the exit code."""
     engines, screen = [*all_engines()], screen_of_output()
     if arguments.quirks:
         lines = format_quirks(engines, screen)
@@ -52,8 +52,8 @@ def row_of(engine: Engine) -> list[str]:
 def format_quirks(engines: Iterable[Engine], screen: Screen = PAPER) -> list[str]:
     """Return the table of the engines' known defects.
 
-    A defect has its name, whether it applies here, its effect and, below the effect, how it is
-    detected and the way round it.
+    The row of a defect has the defect's name, whether it is present on this machine, and its
+    effect. Two lines below the effect say how the defect is detected, and how to get round it.
     """
     rows = []
     for engine, each in ((it, defect) for it in engines for defect in it.defects(os.environ)):
@@ -65,7 +65,7 @@ def format_quirks(engines: Iterable[Engine], screen: Screen = PAPER) -> list[str
 
 
 def describe_devices(engine: Engine) -> str:
-    """Return the devices of an engine, or why they cannot be found."""
+    """Return the names of the devices of an engine, or the reason why lar cannot detect them."""
     # Slow to import: an error in the command line does not need it.
     from lar.running.isolation import find_devices
 
@@ -76,7 +76,11 @@ def describe_devices(engine: Engine) -> str:
 
 
 def table_of_options(engines: Sequence[Engine]) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows of the options, with the drivers of each engine that honour them."""
+    """Return the header and the rows of the table of options.
+
+    The row of an option says, for each engine, how the engine honours the option, and with which
+    drivers.
+    """
     rows = [
         [flag_of(key), *(describe_support(engine, key) for engine in engines)]
         for key in support_of_options()

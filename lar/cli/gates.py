@@ -1,6 +1,6 @@
-"""The gates `--fail-if-slower` and `--fail-if-unjudged`: whether a build may go on.
+"""The gates `--fail-if-slower` and `--fail-if-unjudged`, which decide whether a build may go on.
 
-A side that failed never passes. The last line of the output is a sentence with the decision.
+A side that failed never passes. The last line that lar prints is a sentence with the decision.
 """
 
 from __future__ import annotations
@@ -49,7 +49,11 @@ def is_asked(arguments: argparse.Namespace) -> bool:
 
 
 def stream_beside(form: str) -> TextIO:
-    """Return the stream for the last line: standard error if the table is for programs."""
+    """Return the stream for the line with the decision.
+
+    This stream is standard error if the table has a format for programs, such as CSV, and standard
+    output for all other formats.
+    """
     return sys.stdout if form in ("text", "markdown") else sys.stderr
 
 
@@ -61,7 +65,7 @@ def close(
 ) -> int:
     """Print the decision as the last line, and return the exit code.
 
-    `missing` are sentences on what is missing for a comparison.
+    `missing` has a sentence for each comparison that could not be made, with the reason.
     """
     code, sentence = decide(
         outcomes, percent=arguments.fail_if_slower, fail_if_unjudged=arguments.fail_if_unjudged
@@ -77,8 +81,8 @@ def decide(
 ) -> tuple[int, str]:
     """Return the exit code and the sentence of the decision.
 
-    `percent` is how much slower a side may be; if it is None, slower sides pass too. A gate
-    without any outcome does not pass.
+    `percent` is how much slower a side may be; if it is None, slower sides pass too. If there is no
+    outcome, the gate does not pass.
     """
     if not outcomes:
         return UNJUDGED, "nothing judged: there are no two sides to compare"
@@ -115,7 +119,10 @@ def is_slower(difference: Difference | None, percent: float | None) -> bool:
 
 
 def is_judged(difference: Difference | None, percent: float | None) -> bool:
-    """Return whether a difference is shown, or a change by `percent` would have been shown."""
+    """Return whether a side is judged.
+
+    A side is judged if its difference is shown, or if a change by `percent` would have been shown.
+    """
     if difference is None or difference.verdict == "not judged":
         return False
     smallest = difference.smallest_detectable
@@ -141,11 +148,11 @@ def describe_unjudged(outcome: Outcome) -> str:
 
 
 def count_verdicts(outcomes: Iterable[Outcome]) -> str:
-    """Return the number of sides with each verdict: `1 faster, 2 no difference shown`."""
+    """Return the number of sides with each verdict, as `1 faster, 2 no difference shown`."""
     verdicts = [each.difference.verdict if each.difference else "not judged" for each in outcomes]
     return ", ".join(f"{verdicts.count(each)} {each}" for each in dict.fromkeys(verdicts))
 
 
 def join(texts: Iterable[str]) -> str:
-    """Return the first texts joined, and the number of the other texts."""
+    """Return the first texts joined by semicolons, and the number of texts that are left out."""
     return join_first([*map(one_line, texts)], "; ")

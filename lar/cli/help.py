@@ -50,7 +50,7 @@ def format_man_page(parsers: Mapping[str, argparse.ArgumentParser]) -> str:
 
 
 def describe_parser(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Yield the lines for a parser's arguments, and for the parsers of its actions."""
+    """Yield the lines of the man page for a parser's arguments and for its actions."""
     for group in parser._action_groups:
         for action in group._group_actions:
             if isinstance(action, argparse._SubParsersAction):
@@ -79,7 +79,10 @@ def describe_argument(action: argparse.Action) -> str:
 
 
 def escape(text: str) -> str:
-    """Return a text with escapes for what is markup to man: hyphens, backslashes, leading dots."""
+    """Return a text in which characters that `man` takes for markup are escaped.
+
+    The escaped characters are hyphens, backslashes, and a dot or quote at the beginning.
+    """
     text = text.replace("\\", r"\e").replace("-", r"\-")
     return rf"\&{text}" if text.startswith((".", "'")) else text
 
@@ -113,7 +116,7 @@ def main(arguments: argparse.Namespace) -> int:
         # An action of a command, `lar help cache show`, has a help text of its own.
         parser_of(words[0]).parse_args([*words[1:], "--help"])
     elif len(words) > 1:
-        raise UsageError(f"{words[1]!r} is one topic too many", "`lar help TOPIC` prints one")
+        raise UsageError(f"{words[1]!r} is one topic too many", "`lar help TOPIC` prints one topic")
     else:
         page = page_of(words[0])
         from lar.cli.screen import screen_of_output  # the list of topics needs no tables
@@ -126,7 +129,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def page_of(topic: str) -> str:
-    """Return a page of the manual; the beginning of its name is enough.
+    """Return the page of a topic of the manual; the beginning of the topic's name is enough.
 
     Raises:
         UsageError: no topic, or more than one, begins with this name.

@@ -81,7 +81,7 @@ def list_results(arguments: argparse.Namespace) -> int:
 
 
 def show_results(arguments: argparse.Namespace) -> int:
-    """Print results side by side, or write one as JSON."""
+    """Print results side by side, or write one result as JSON."""
     with open_store(arguments.store) as store:
         results = {number: store.result(number) for number in dict.fromkeys(arguments.ids)}
         tags = {entry.id: entry.tag for entry in store.entries(Selection(ids=tuple(results)))}
@@ -108,7 +108,7 @@ def plot_results(arguments: argparse.Namespace) -> int:
         entries = store.entries(selection_of(arguments))
     report = report_course(entries)
     if not report.tables[0].rows:
-        raise UsageError("no result that fits has times", "`lar history list` lists the results")
+        raise UsageError("the chosen results have no times", "`lar history list` lists the results")
     with open_reports(vars(arguments), read=[store.path]) as files:
         files.write(report, prints=not files.files)
     if files.files and files.console is sys.stdout:
@@ -145,7 +145,7 @@ def import_results(arguments: argparse.Namespace) -> int:
 
 
 def add_rows(rows: Iterable[dict[str, object]], path: str | None) -> int:
-    """Add rows to a store, and print how many of them are new."""
+    """Add rows to a store, and print how many of the rows are new."""
     with open_store(path, create=True) as store:
         added = [each.is_new for each in store.add_rows(rows)]
     left = f"; {added.count(False)} were there already" if False in added else ""
@@ -154,10 +154,10 @@ def add_rows(rows: Iterable[dict[str, object]], path: str | None) -> int:
 
 
 def prune_results(arguments: argparse.Namespace) -> int:
-    """Remove results, or print which would be removed.
+    """Remove results, or only print which results would be removed.
 
     Raises:
-        UsageError: no flag chooses the results.
+        UsageError: no flag says which results to remove.
     """
     before = min(filter(None, (arguments.before, arguments.older_than)), default="")
     selection = replace(selection_of(arguments), ids=tuple(arguments.ids), before=before)
@@ -185,7 +185,10 @@ def prune_results(arguments: argparse.Namespace) -> int:
 
 
 def older_of_kinds(entries: Sequence[Entry], keep: int) -> list[Entry]:
-    """Return all entries but the newest `keep` of each kind of run, oldest first."""
+    """Return all entries except the newest `keep` entries of each kind of run.
+
+    The oldest entry comes first.
+    """
     left = Counter(entry.kind for entry in entries)
     older = []
     for entry in entries:
@@ -199,7 +202,7 @@ def check_results(arguments: argparse.Namespace) -> int:
     """Compare new runs with the runs of the baseline; return the exit code of the gate.
 
     Raises:
-        UsageError: a flag is wrong, or no new run has a baseline.
+        UsageError: a flag is wrong, or the baseline has no run to compare a new run with.
     """
     for word in arguments.run_words or ():
         if (flag := word.partition("=")[0]) in BEFORE_RUN:
@@ -226,7 +229,7 @@ def check_results(arguments: argparse.Namespace) -> int:
         checks, lost = check_new(store, new, arguments.baseline)
     failed = [result for _, result in new if not result.samples.end_to_end]
     if not checks and not failed:
-        raise UsageError(lost[0], "store a run of this kind with that tag")
+        raise UsageError(lost[0], "store a run of this kind with the baseline's tag")
     notes = [note for each in checks for note in notes_of(each)]
     notes += [f"warning: {text}" for text in lost]
     if checks or arguments.format not in ("text", "markdown"):
@@ -244,7 +247,7 @@ def require_tag(store: Store, tag: str) -> None:
     """Refuse a tag that no stored result has.
 
     Raises:
-        UsageError: no result has it; the hint lists the tags of the store.
+        UsageError: no stored result has the tag. The hint lists the tags of the store.
     """
     if not store.entries(Selection(tag=tag)):
         tags = sorted({entry.tag for entry in store.entries() if entry.tag})
@@ -255,7 +258,7 @@ def require_tag(store: Store, tag: str) -> None:
 def new_results(
     arguments: argparse.Namespace, store: Store, made: Sequence[RunResult] | None
 ) -> list[tuple[int, RunResult]]:
-    """Return the new runs with their numbers in the store; 0 for a run that is not stored.
+    """Return the new runs with their numbers in the store, or with 0 for a run not stored.
 
     Raises:
         UsageError: no new run is found.
@@ -283,7 +286,7 @@ def new_results(
 def check_new(
     store: Store, new: Sequence[tuple[int, RunResult]], baseline: str
 ) -> tuple[list[Check], list[str]]:
-    """Return the check of each kind of new run, and the reasons for kinds without a check."""
+    """Return a check for each kind of new run, and the reasons for kinds without a check."""
     kinds: dict[Kind, list[RunResult]] = {}
     for _, result in new:
         if result.samples.end_to_end:
@@ -319,7 +322,10 @@ def name_of_result(result: RunResult) -> str:
 
 
 def explain_missing(name: str, kind: Kind, tagged: Sequence[Entry], baseline: str) -> str:
-    """Return why no run of the baseline is comparable with a new run: how the nearest differs."""
+    """Return why no run of the baseline is comparable with a new run.
+
+    The reason says how the most similar run of the baseline differs from the new run.
+    """
     if kind.unknown:
         return (
             f"the {kind.unknown} of {name} is not known, so nothing can be compared: give "
@@ -340,14 +346,14 @@ def explain_missing(name: str, kind: Kind, tagged: Sequence[Entry], baseline: st
 
 
 def describe_change(field: str, here: str, there: str) -> str:
-    """Return how a field of two kinds differs."""
+    """Return how two kinds of run differ in one field."""
     if field == "model":
         return f"the model's content ({here[:8] or 'unknown'}, not {there[:8] or 'unknown'})"
     return f"{field} ({here or 'none'}, not {there or 'none'})"
 
 
 def notes_of(check: Check) -> Iterator[str]:
-    """Yield notes on what a check could not show, and on what its result depends on."""
+    """Yield notes on a check: changed software, runs left out, or why there is no verdict."""
     if changes := software_changes(check):
         yield f"note: {check.name}: {changes}"
     if check.left_out:
@@ -365,7 +371,7 @@ def notes_of(check: Check) -> Iterator[str]:
 
 
 def software_changes(check: Check) -> str:
-    """Return how the software of the new runs differs from the baseline's; empty if it does not."""
+    """Return how the new runs and the baseline differ in software; empty if they do not."""
     parts = []
     for what, value_of in SOFTWARE.items():
         sides = (check.new, check.baseline)

@@ -1,4 +1,4 @@
-"""The entry of the command line: it chooses the command, and prints every error."""
+"""The entry point of the command line, which runs the command and prints every error."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def explain_refusal(error: Exception) -> tuple[str, str]:
-    """Return message and hint for an error: a refusal of the system, or else a defect of lar."""
+    """Return message and hint for an error of the operating system, or for a defect of lar."""
     if refused := memory_error(error):
         return refused.problem, refused.hint
     if not isinstance(error, OSError):
@@ -109,7 +109,7 @@ def has_folder() -> bool:
 def dispatch(words: list[str], *, is_shell: bool) -> int:
     """Find the command, parse its flags and run it; return the exit code.
 
-    With `is_shell`, this process is the program `lar`, and handles interrupts.
+    If `is_shell` is true, this process is the program `lar`, and interrupts are handled.
     """
     if not words:
         print(SHORT_HELP)
@@ -146,7 +146,9 @@ def dispatch(words: list[str], *, is_shell: bool) -> int:
 
 
 def command_of(words: list[str]) -> tuple[str, list[str]]:
-    """Return the command of a command line and the words after it; `lar MODEL` is a run.
+    """Return the command of a command line, and the arguments after it.
+
+    The command of `lar MODEL` is "run".
 
     Raises:
         UsageError: the first word is neither a command nor a model nor a flag.
@@ -166,7 +168,7 @@ def command_of(words: list[str]) -> tuple[str, list[str]]:
 
 
 def refuse_unknown(word: str, parser: argparse.ArgumentParser, command: ModuleType) -> NoReturn:
-    """Refuse a flag or word that the command does not take; the hint names a similar flag.
+    """Refuse an argument that the command does not accept; the hint names a similar flag.
 
     Raises:
         UsageError: always.
@@ -189,7 +191,7 @@ def refuse_unknown(word: str, parser: argparse.ArgumentParser, command: ModuleTy
 
 
 def print_error(message: str, hint: str) -> None:
-    """Print an error and its hint as one line each, after all that is on standard output."""
+    """Print an error on one line and its hint on the next, after flushing standard output."""
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     with contextlib.suppress(OSError):  # the exit code still reports the error
@@ -199,14 +201,17 @@ def print_error(message: str, hint: str) -> None:
 
 
 def print_traceback(detail: str = "") -> None:
-    """Print the traceback of the current error; `detail` is its traceback in another process."""
+    """Print the traceback of the current error.
+
+    `detail` is the traceback of this error in another process, and is printed too.
+    """
     import traceback
 
     print(printable_lines(traceback.format_exc() + detail), end="", file=sys.stderr)
 
 
 class StandardOutput(io.FileIO):
-    """Standard output whose errors carry its name, to distinguish them from errors of files."""
+    """Standard output whose errors contain its name, unlike the errors of files."""
 
     def write(self, data: Any) -> int:
         try:
@@ -217,10 +222,10 @@ class StandardOutput(io.FileIO):
 
 
 def replace_streams() -> None:
-    """Replace closed standard streams, and wrap the open ones.
+    """Replace closed standard streams by the null device, and set how open streams fail.
 
-    Letters that the terminal's encoding lacks are printed as escapes. Errors of standard output
-    carry its name.
+    A character that the terminal's encoding lacks is printed as an escape. An error of standard
+    output contains the name of this stream.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

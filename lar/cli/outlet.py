@@ -1,7 +1,7 @@
-"""Output of a command that is still working.
+"""The output of a command while the command is still working.
 
-It has two parts: lines to a stream whose reader may be slow or may have stopped, and the line on
-the console that shows the progress.
+An `Outlet` writes lines to a stream whose reader may be slow or may have stopped. A `ProgressLine`
+is the line on the console that shows the progress.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from lar.running.interrupts import uninterrupted
 class Outlet:
     """A stream that gets text only as fast as its reader reads.
 
-    A plain write into a full pipe would block this process. The process could then not look at the
+    A plain write into a full pipe would block this process. A blocked process could not look at the
     time, kill the worker or handle Ctrl-C.
     """
 
     def __init__(self, stream: TextIO, *, may_fail: bool = False) -> None:
-        """With `may_fail`, an error of the stream is kept in `error` and not raised.
+        """If `may_fail`, an error of the stream is stored in `error` instead of being raised.
 
-        The rest of the text is dropped, and the command can still write its other outputs.
+        After an error, all text for the stream is dropped, and the command can still write its
+        other outputs.
         """
         self.stream = stream
         self.waiting = bytearray()
@@ -48,7 +49,7 @@ class Outlet:
         return self.stream.fileno()
 
     def write(self, text: str) -> None:
-        """Write as much of the text as the stream has room for; the rest waits."""
+        """Write as much of the text as the stream has room for, and keep the rest for later."""
         if self.error:
             return
         try:
@@ -63,10 +64,13 @@ class Outlet:
         self.has_room(0)
 
     def flush(self) -> None:
-        """Do nothing: text waits only if there is no room for it."""
+        """Do nothing, since all text for which the stream has room is already written."""
 
     def has_room(self, seconds: float) -> bool:
-        """Wait up to `seconds` for room, and write waiting text; return whether all is written."""
+        """Write the text that is still unwritten; return whether all text is now written.
+
+        The method waits for room for at most `seconds`.
+        """
         while self.waiting and self._file is not None and self._room.poll(1000 * seconds):
             # A pipe with room takes this much at once. Whole lines are written, if possible.
             piece = self.waiting[: select.PIPE_BUF]
@@ -80,7 +84,7 @@ class Outlet:
         return not self.waiting
 
     def _fail(self, error: OSError) -> None:
-        """Keep the error and drop the waiting text; raise the error unless the stream may fail."""
+        """Store the error and drop the unwritten text; raise the error unless `may_fail` is set."""
         self.error = error
         self.waiting.clear()
         if not self._may_fail:
@@ -136,7 +140,7 @@ class ProgressLine:
 
 
 class PacedLine(AbstractContextManager["PacedLine"]):
-    """A progress line that is shown at most once in `SECONDS`."""
+    """A progress line that is shown at most once every `SECONDS` seconds."""
 
     SECONDS = 0.2
 
@@ -149,7 +153,7 @@ class PacedLine(AbstractContextManager["PacedLine"]):
         self.end()
 
     def show(self, text: str) -> None:
-        """Show a text with the seconds so far, if the line is due."""
+        """Show a text with the seconds so far, unless the line was shown too recently."""
         now = time.monotonic()
         if now >= self.due:
             self.due = now + self.SECONDS
@@ -163,7 +167,7 @@ class PacedLine(AbstractContextManager["PacedLine"]):
 class LateLine(PacedLine):
     """A progress line on a terminal that appears only when the work takes some seconds.
 
-    A thread rewrites the line, so that the seconds go on during a long step.
+    A thread rewrites the line, so that the printed seconds go on during a long step.
     """
 
     SECONDS = 2.0

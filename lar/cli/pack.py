@@ -1,4 +1,4 @@
-"""`lar pack MODEL -d DATA -o OUT`: a model with testcases, whose outputs are computed here."""
+"""`lar pack MODEL -d DATA -o OUT` writes a model with testcases, and computes their outputs."""
 
 from __future__ import annotations
 
@@ -91,10 +91,10 @@ def main(arguments: argparse.Namespace) -> int:
 def write_packed(
     spec: RunSpec, packing: Packing, kind: str, place: Path, read: Iterable[str]
 ) -> Packed:
-    """Pack in a worker process, and move the file or folder that it writes to `place`.
+    """Pack the testcases in a worker process, and move the new file or folder to `place`.
 
     Raises:
-        UsageError: the place cannot be written, or is a file that is read.
+        UsageError: `place` cannot be written, or is a file that the command reads.
         LarError: the worker failed.
     """
     from lar.files.work_folders import error_of_full_disk
@@ -126,7 +126,8 @@ def plan_packing(arguments: argparse.Namespace) -> tuple[RunSpec, CasePacker]:
     """Return the plan of the run that packs, and the engine's packer.
 
     Raises:
-        UsageError: the model cannot be read, has testcases already, or its engine has none.
+        UsageError: the model cannot be read or already has testcases, or its engine has no
+            testcases.
         EngineMissing: the engine is not installed.
     """
     model = arguments.model
@@ -146,7 +147,7 @@ def plan_packing(arguments: argparse.Namespace) -> tuple[RunSpec, CasePacker]:
 
 
 def check_flags(arguments: argparse.Namespace, data: Sequence[str]) -> None:
-    """Refuse flags that break a rule, and files that cannot be data.
+    """Refuse flags that break a rule, and files that cannot be the data of a testcase.
 
     Raises:
         UsageError: naming the flag.
@@ -164,10 +165,10 @@ def check_flags(arguments: argparse.Namespace, data: Sequence[str]) -> None:
 
 
 def check_transform(expression: str) -> None:
-    """Refuse a malformed expression before anything is loaded.
+    """Refuse an `--input-transform` that is not a Python expression, before loading anything.
 
     Raises:
-        UsageError: it is malformed.
+        UsageError: the text is not a Python expression.
     """
     if not expression:
         return
@@ -182,7 +183,7 @@ def check_transform(expression: str) -> None:
 
 
 def read_lists(data: Sequence[str]) -> list[str]:
-    """Return the texts of the testcases; the lines of its file replace an @LIST.
+    """Return the texts of the testcases; each @LIST is replaced by the lines of the file LIST.
 
     Raises:
         UsageError: a list cannot be read, or is empty.

@@ -1,4 +1,4 @@
-"""`lar report PROFILE --style NAME`: the tables and pages that profilers make, from one profile."""
+"""`lar report PROFILE --style NAME` prints or writes a profile in the style of a profiler."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def parse_style(name: str) -> str:
 
 
 def name_styles(parser: argparse._ActionsContainer) -> None:
-    """Add to the help of each flag the styles that honour it, unless all styles do."""
+    """Add to the help of a flag the styles that honour it, unless all styles honour the flag."""
     able = {key: [name for name, style in STYLES.items() if key in style.options] for key in KEYS}
     name_supporters(parser, {key: it for key, it in able.items() if len(it) < len(STYLES)})
 
@@ -54,7 +54,7 @@ ARGUMENTS = (
     argument("profile PROFILE", "a file that --profile wrote; - for stdin"),
     argument("other OTHER", "a second profile, B, to compare with the first, A "
              f"[{STYLES_OF_TWO}]", nargs="?"),
-    argument("more MORE", "more profiles of the same two commands, in turns; they show how "
+    argument("more MORE", "more profiles of the same two commands, in turns, which show how "
              f"much repeated runs differ [{STYLES_OF_PAIRS}]", nargs="*"),
     argument("--style", "; ".join(f"{name}: {style.help}" for name, style in STYLES.items())
              + " (default operators; diff with two profiles)", type=parse_style,
@@ -126,7 +126,7 @@ def report(arguments: argparse.Namespace) -> int:
 
 
 def default_style(arguments: argparse.Namespace) -> str:
-    """Return the default style: the first that honours the flags; diff for two profiles."""
+    """Return the default style: diff for two profiles, else the first style with these flags."""
     if arguments.other:
         return "diff"
     asked = {key for key in KEYS if getattr(arguments, key) is not None}
@@ -135,10 +135,12 @@ def default_style(arguments: argparse.Namespace) -> str:
 
 
 def check_paths(paths: list[str], name: str, style: Style) -> None:
-    """Check the number of profiles: one, two, or further pairs after the first two.
+    """Check whether a style accepts this number of profiles.
+
+    A style may accept one profile, two profiles, or more pairs of profiles.
 
     Raises:
-        UsageError: the style takes fewer or more, or the last profile has no partner.
+        UsageError: the style needs fewer or more profiles, or the last profile has no partner.
     """
     refusal = partial(UsageError, flag=f"--style {name}")
     if len(paths) == 1 and 1 not in style.profiles:
@@ -153,10 +155,10 @@ def check_paths(paths: list[str], name: str, style: Style) -> None:
 
 
 def open_profile(path: str, *, as_recorded: bool = True) -> Profile:
-    """Read a profile, lar's or an engine's own; - is standard input.
+    """Read a profile in the format of lar or of an engine; the path - is standard input.
 
-    With `as_recorded`, times stay as recorded. Else the times of operators are scaled to an
-    iteration without profiler.
+    With `as_recorded`, times stay as recorded. Without `as_recorded`, the times of operators are
+    scaled to an iteration without profiler.
 
     Raises:
         UsageError: the file is missing, or is not a profile.

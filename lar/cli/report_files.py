@@ -1,6 +1,6 @@
 """The outputs of a report: the console, and the files of `--json`, `--csv` and similar flags.
 
-A command opens these files before it does anything else.
+A command opens the files of its report before it does anything else.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SUFFIXES = {"markdown": "md"}
 class ReportFiles:
     """The files of a report, each with its format; without files, the report is only printed.
 
-    `kept` holds the store of --save, and the tag that results get there.
+    With --save, `kept` has the store, and the tag with which results are stored.
     """
 
     def __init__(self, forms: Iterable[tuple[str, OutputFile]] = ()) -> None:
@@ -42,16 +42,17 @@ class ReportFiles:
 
     @property
     def console(self) -> TextIO:
-        """The stream for other lines: standard error if a report goes to standard output."""
+        """The stream for all other lines: standard error if a report goes to standard output."""
         return sys.stderr if any(file.to_stdout for file in self.files) else sys.stdout
 
     def write(self, made: Content | Callable[[str], Content], *, prints: bool = True) -> None:
         """Print a report, and write it to each file in the file's format.
 
-        `made` is the report, its finished text, or a function that makes either for a format.
+        `made` is the report, or its finished text, or a function that returns the report or the
+        text for a format.
 
         Raises:
-            LarError: a file could not be written; the other files are written.
+            LarError: a file could not be written; all other files were written.
         """
         errors = list[LarError]()
 
@@ -70,7 +71,7 @@ class ReportFiles:
         raise_all(errors)
 
     def save(self, results: Sequence[RunResult]) -> list[str]:
-        """Add results to the store of --save, if it is given; return a note with their numbers.
+        """If --save is given, store the results; return a note with their numbers in the store.
 
         Raises:
             LarError: the store cannot be written.
@@ -99,7 +100,9 @@ def render(report: Report, form: str, *, to_stdout: bool) -> str:
 def open_places(
     places: Iterable[tuple[str, str, str]], read: Iterable[str] = (), others: Sequence[Place] = ()
 ) -> Iterator[ReportFiles]:
-    """Open the files of a report; `places` has the format, the path and the flag of each.
+    """Open the files of a report.
+
+    `places` has the format, the path and the flag of each file.
 
     Raises:
         UsageError: a file cannot be written, or would overwrite another file of the command.
@@ -123,7 +126,7 @@ def check_places(
 ) -> None:
     """Refuse reports that would overwrite each other, or another file of the command.
 
-    `read` are the files that the command reads, and `places` its other places.
+    `read` are the files that the command reads, and `places` are other paths that the command uses.
 
     Raises:
         UsageError: naming the flags.
@@ -145,7 +148,8 @@ def open_reports(
 ) -> Iterator[ReportFiles]:
     """Open the files that --json, --csv and similar flags name, and the store of --save.
 
-    With `name`, each flag names a folder, and its file there gets this name. See `open_places`.
+    If `name` is given, each flag names a folder, and the file in this folder is called `name`. See
+    `open_places`.
     """
     given = {key: values[key] for key in FORMS if values.get(key) is not None}
     suffixes = {key: SUFFIXES.get(key, key) for key in given}
@@ -162,7 +166,7 @@ def open_reports(
 
 @contextlib.contextmanager
 def kept_for_later(errors: list[LarError]) -> Iterator[None]:
-    """Add an error of the block to `errors`, which the caller raises later."""
+    """Catch an error of the block, and add it to `errors`, which the caller raises later."""
     try:
         yield
     except LarError as error:
@@ -170,10 +174,12 @@ def kept_for_later(errors: list[LarError]) -> Iterator[None]:
 
 
 def raise_all(errors: Sequence[LarError], head: str = "") -> None:
-    """Raise errors as one, with the highest exit code; `head` begins the message of several.
+    """Raise all errors as one error, with the highest exit code.
+
+    The message for several errors begins with `head`.
 
     Raises:
-        LarError: the list has an error.
+        LarError: the list is not empty.
     """
     if not errors:
         return
@@ -185,7 +191,9 @@ def raise_all(errors: Sequence[LarError], head: str = "") -> None:
 
 
 def place_in(path: str, name: str, suffix: str) -> str:
-    """Return the path of a file; with a name, `path` is its folder, which is created.
+    """Return the path of a file.
+
+    If `name` is given, `path` is the folder of the file, and the folder is created.
 
     Raises:
         UsageError: the path is not a folder, or the folder cannot be created.

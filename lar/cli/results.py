@@ -1,4 +1,4 @@
-"""`lar results A.json B.json ...`: results of any machines, models and engines side by side."""
+"""`lar results A.json B.json ...` prints results of any machines and models side by side."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def write_table(
 ) -> SideBySide:
     """Write the table of results side by side, and return its content.
 
-    If the table is CSV, warnings are printed; the other formats contain them.
+    A table in CSV has no place for warnings, so that lar prints the warnings instead. Tables in
+    other formats contain the warnings.
     """
     from lar.cli.report_files import render
     from lar.reports.results_report import report_results, warnings_of

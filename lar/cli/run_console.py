@@ -1,4 +1,4 @@
-"""A run on the console: its lines while it goes on, its reports, its errors."""
+"""The output of a run: lines during the run, then its reports and its error."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def open_console(
 
 
 class Console(NamedTuple):
-    """The output of a run: its lines while it goes on, its warnings, its reports."""
+    """The output of a run: lines and warnings during the run, and reports after the run."""
 
     printer: LinePrinter
     reports: ReportFiles
@@ -74,7 +74,7 @@ class Console(NamedTuple):
         """Print and write what follows the last iteration; return the exit code.
 
         Raises:
-            LarError: the run did not end well, or a report cannot be written.
+            LarError: the run failed or was ended early, or a report cannot be written.
             OSError: the lines could not be written.
         """
         self.printer.finish(result)
@@ -106,16 +106,16 @@ def content_of(result: RunResult, form: str) -> Content:
 
 
 def print_lines(outlet: Outlet, lines: list[str]) -> None:
-    """Print lines together, so that the lines of a fast run cost one system call."""
+    """Print several lines with one system call, so that printing is fast."""
     if lines:
         outlet.write("".join(f"{printable(line)}\n" for line in lines))
 
 
 class LinePrinter(Listener):
-    """Prints the lines of a run while it goes on."""
+    """A listener that prints the lines of a run during the run."""
 
     def __init__(self, spec: RunSpec, lines: TextIO, *, may_fail: bool) -> None:
-        """With `may_fail`, a run goes on for its reports when nobody reads its lines any more."""
+        """If `may_fail`, the run goes on to write its reports even if nobody reads its lines."""
         self.spec = spec
         self.notes = Outlet(sys.stderr, may_fail=True)
         self.lines = self.notes if lines is sys.stderr else Outlet(lines, may_fail=may_fail)

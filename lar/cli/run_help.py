@@ -17,7 +17,10 @@ GROUPS: tuple[Group, ...] = tuple(dict.fromkeys(option.group for option in OPTIO
 
 
 def print_run_help(asked: str) -> None:
-    """Print the help for `--help`, `--help GROUP` or `--help all`; a model is no group."""
+    """Print the help for `--help`, `--help GROUP` or `--help all`.
+
+    A model after `--help` is not taken for the name of a group.
+    """
     is_model = "." in asked or os.sep in asked or os.path.exists(asked)
     print(format_run_help("" if is_model else asked), end="")
 

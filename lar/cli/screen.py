@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 def screen_of_output() -> Screen:
     """Return the width of standard output, and whether it has colours.
 
-    The width is COLUMNS, else the width of the terminal; a pipe or file has no limit. A terminal
-    has colours, unless NO_COLOR is set or TERM is dumb.
+    The width is the value of COLUMNS if this variable is set, else the width of the terminal.
+    Without COLUMNS, the lines of a pipe or file may have any width. A terminal has colours, unless
+    NO_COLOR is set or TERM is dumb.
     """
     from lar.reports.text import Screen  # slow to import: a refusal needs no screen
 
@@ -36,12 +37,15 @@ def screen_of_output() -> Screen:
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """Print a text as one line, by default to standard error; special letters are escaped."""
+    """Print a text as one line, by default to standard error; escape unprintable characters."""
     print(one_line(text), file=stream or sys.stderr, flush=True)
 
 
 def width_of(stream: Stream) -> int | None:
-    """Return the width of a stream: COLUMNS, else the width of its terminal; None for no limit."""
+    """Return the width of a stream, or None if its lines may have any width.
+
+    The width is the value of COLUMNS if this variable is set, else the width of the terminal.
+    """
     width = parse_columns(os.environ.get("COLUMNS", ""))
     if width is None and stream.isatty():
         with contextlib.suppress(OSError, ValueError):
@@ -50,13 +54,13 @@ def width_of(stream: Stream) -> int | None:
 
 
 def parse_columns(text: str) -> int | None:
-    """Return the width in the variable COLUMNS; None if it is no number above 0."""
+    """Return the width in the variable COLUMNS, or None if the text is no number above 0."""
     is_number = text.isascii() and text.isdigit() and len(text) <= 6
     return (int(text) or None) if is_number else None
 
 
 def help_width(least: int = 40) -> int:
-    """Return the width of help texts: two less than the width of the output, else 98."""
+    """Return the width of help texts: two less than the width of the output, or 98 for a file."""
     return max((width_of(sys.stdout) or 100) - 2, least)
 
 

@@ -1,4 +1,4 @@
-"""`lar tune MODEL`: the fastest settings that keep the numbers right."""
+"""`lar tune MODEL` finds the fastest settings that keep the model's outputs right."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def split_names(text: str) -> tuple[str, ...]:
 
 
 def parse_allowed(text: str) -> tuple[str, ...]:
-    """Parse the names that --allow takes."""
+    """Parse the names after --allow, and refuse unknown names."""
     names = split_names(text)
     known = get_args(Allowed)
     for name in names:
@@ -31,7 +31,7 @@ ARGUMENTS = (declared("tune"), *headings_of(BENCH_OPTIONS, ", of all candidates"
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Search for each model, or list the settings to try; return the exit code."""
+    """Find the best settings of each model, or list the settings to try; return the exit code."""
     # Imported here, like the module below: the help needs none of them.
     from lar.options.rules import SHARED, Asked, check_rules
 

@@ -49,17 +49,20 @@ class Command(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """The request for a model in its formats; with a farm, also facts of the worker's machine."""
+    """The request for the best settings of a model, which may be given in several formats.
+
+    If a farm makes the search, `facts` describes the machine of the worker.
+    """
 
     request: TuneRequest
     facts: Facts | None = None
 
 
 def search_all(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int:
-    """Search for each model, or list the settings to try; return the exit code.
+    """Find the best settings of each model, or list the settings to try; return the exit code.
 
     Raises:
-        LarError: an argument is refused, or a search has failed; the other searches are made.
+        LarError: an argument is refused, or a search failed; all other searches were made.
         KeyboardInterrupt: the user ended a search; its results so far are printed.
     """
     groups = group_models(arguments.models)
@@ -84,10 +87,10 @@ def search_all(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int
 
 
 def search_several(planned: Sequence[Planned], command: Command) -> None:
-    """Search for several models, one after the other, and print a line for each.
+    """Find the best settings of several models, one by one; print a line for each model.
 
     Raises:
-        LarError: a search has failed; the other models are still searched.
+        LarError: a search failed; the searches for all other models were made.
     """
     errors, said = list[LarError](), dict[str, str]()
     for each in planned:
@@ -106,7 +109,9 @@ def search_several(planned: Sequence[Planned], command: Command) -> None:
 
 
 def plan(models: Sequence[str], command: Command) -> Planned:
-    """Return the plan for a model; with a farm, the plan has what one of its workers can try.
+    """Return the plan of the search for a model.
+
+    With a farm, the plan has the settings that one worker of the farm can try.
 
     Raises:
         LarError: the plain run is refused, or no worker answers.
@@ -132,9 +137,9 @@ def plan(models: Sequence[str], command: Command) -> Planned:
 
 
 def tune(planned: Planned, command: Command, name: str = "") -> outcome.Tuning:
-    """Search for a model, print and write the result, and return it.
+    """Find the best settings of a model; print, write and return the result.
 
-    With `name`, the flags name folders, and the files of the model get this name there.
+    If `name` is given, the flags for files name folders, and the files in them are called `name`.
 
     Raises:
         LarError: the search or a file cannot be made, or the model cannot be read.
@@ -164,11 +169,11 @@ def tune(planned: Planned, command: Command, name: str = "") -> outcome.Tuning:
 
 
 def raise_end(found: outcome.Tuning) -> None:
-    """Raise the error that has ended a search early; the search is already printed.
+    """Raise the error that ended a search early; the results so far are already printed.
 
     Raises:
         LarError: the plain run failed, or the search could not go on.
-        KeyboardInterrupt: the user ended it.
+        KeyboardInterrupt: the user ended the search.
     """
     if (error := found.error) is not None:
         raise error
@@ -199,10 +204,13 @@ class Outputs:
     def __init__(
         self, request: TuneRequest, command: Command, stack: contextlib.ExitStack, name: str
     ) -> None:
-        """Open all files; with `name`, the flags name folders, and the files get this name there.
+        """Open all files.
+
+        If `name` is given, the flags for files name folders, and the files in them are called
+        `name`.
 
         Raises:
-            UsageError: a file cannot be written, or would replace a file that is read.
+            UsageError: a file cannot be written, or would replace a file that the command reads.
         """
         self.arguments = arguments = command.arguments
         self.reports = stack.enter_context(open_reports(vars(arguments), name))
@@ -231,7 +239,7 @@ class Outputs:
             check_places(opened, paths_in(fed if isinstance(fed, tuple) else ()), read)
 
     def write(self, found: outcome.Tuning) -> None:
-        """Print and write the results; if one file cannot be written, the others are.
+        """Print and write the results; if one file cannot be written, still write all other files.
 
         Raises:
             LarError: files cannot be written.

@@ -1,4 +1,4 @@
-"""`lar version`: the version of lar."""
+"""`lar version` prints the version of lar."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Options: every flag declared once, and the values it takes."""
+"""The options: each flag is declared once, with the values that it accepts."""

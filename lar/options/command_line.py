@@ -1,6 +1,7 @@
 """Conversion between option values and command lines.
 
-A caller in Python gives option values by key. A command line gives them as words.
+A caller in Python gives option values by key. A command line gives option values as flags and
+texts.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def split_command(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def parse_words(words: Iterable[str]) -> dict[str, Any]:
-    """Return the options that the words of a command line set: texts by key.
+    """Return the options that command-line arguments set, as texts by key.
 
     Raises:
         UsageError: a word is not a flag, or a flag is unknown or lacks its value.
@@ -72,9 +73,10 @@ def parse_words(words: Iterable[str]) -> dict[str, Any]:
 
 
 def join_options(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of one run: its own options replace the shared ones.
+    """Return the options of one run, whose own options replace options that all runs share.
 
-    Environment variables and engine properties are added to the shared ones instead.
+    The run's own environment variables and engine properties are added to the shared values instead
+    of replacing these.
     """
     joined = {**shared, **own}
     for key in (option.key for option in ADDED):
@@ -84,13 +86,13 @@ def join_options(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str,
 
 
 def parse_values(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
-    """Parse option values by key; each is a text, or the value that the text stands for.
+    """Parse the values of options, each a text or a Python value such as a number, by key.
 
     `others` are further keywords of the Python function. The message for an unknown option may
-    suggest one of them.
+    suggest one of these keywords.
 
     Raises:
-        UsageError: an option is unknown, or does not take its value.
+        UsageError: an option is unknown, or does not accept its value.
     """
     values: dict[str, Any] = {}
     for key, value in given.items():
@@ -109,10 +111,10 @@ def parse_values(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[s
 
 
 def parse_value(option: Option[Any], value: Any) -> Any:
-    """Parse the value of an option; None stands for the option's default.
+    """Parse the value of an option, for which None means the option's default.
 
     Raises:
-        UsageError: the option does not take the value.
+        UsageError: the option does not accept the value.
     """
     if value is None:
         return False if option.parse is None else option.default
@@ -125,7 +127,7 @@ def parse_value(option: Option[Any], value: Any) -> Any:
 
 
 def parse_once(option: Option[Any], value: Any) -> Any:
-    """Parse a single value; a repeatable option may have several."""
+    """Parse one value of an option; a repeatable option may have several values."""
     if option.parse is None:
         if not isinstance(value, bool):
             problem = f"is a switch: it takes True or False, not {value!r}"
@@ -198,15 +200,15 @@ def texts_of(option: Option[object], value: object) -> list[str]:
 
 
 def text_of(value: object) -> str:
-    """Return the text that a user would type for a value; commas join a list."""
+    """Return the text that a user would type for a value; a list is joined by commas."""
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def read_command(command: str) -> tuple[str, tuple[str, ...], dict[str, bool | int | float | str]]:
     """Return the model, its inputs and the settings in a command line of `load_and_run`.
 
-    `command` begins after the program's name. Many flags of `load_and_run` are flags of lar too;
-    their values are parsed as lar does.
+    `command` is the command line without the program's name. Many flags of `load_and_run` are flags
+    of lar too, and lar's own parsers parse the values of these flags.
     """
     try:
         words = shlex.split(command, comments=True)
@@ -231,7 +233,7 @@ def read_command(command: str) -> tuple[str, tuple[str, ...], dict[str, bool | i
 
 
 def value_in(text: str, option: Option[object] | None) -> bool | int | float | str:
-    """Return the parsed value of an option; the text itself if lar cannot parse it."""
+    """Return the parsed value of an option, or the text itself if lar cannot parse it."""
     if option is CUDA and not text:
         return 0  # the first device
     with contextlib.suppress(argparse.ArgumentTypeError):

@@ -39,7 +39,7 @@ Writes = Literal["", "file", "folder", "stdout", "stderr"]
 
 
 class Group(NamedTuple):
-    """A heading in the help: `lar run --help NAME` prints the options below it.
+    """A heading in the help, which `lar run --help NAME` prints with the options below it.
 
     `purpose` is the purpose of each option in the group that has no `own_purpose`.
     """
@@ -50,15 +50,15 @@ class Group(NamedTuple):
 
 
 class Value(Generic[T]):
-    """The value that an option takes; a switch takes none.
+    """The kind of value that an option accepts; a switch accepts no value.
 
     Attributes:
-        parse: the function that makes the value from a text; None for a switch.
+        parse: the function that makes the value from a text, or None for a switch.
         metavar: the value's name in the help.
-        choices: the allowed values; empty if they are not listed.
-        writes: "file" or "folder" if lar writes to the path that the value names; "stdout" or
-            "stderr" if lar prints on that stream at the end of the run.
-        reads: whether the value names a file that is read.
+        choices: the allowed values, or empty if the allowed values cannot be listed.
+        writes: file or folder if lar writes to the path that the value names, stdout or stderr if
+            lar prints on this stream at the end of the run, else empty.
+        reads: whether the value names a file that lar reads.
     """
 
     def __init__(
@@ -77,25 +77,26 @@ class Value(Generic[T]):
 
 
 class Word(Value[str]):
-    """The value of an option that takes one of a few words."""
+    """The kind of value that must be one of a few words."""
 
     def __init__(self, *choices: str, metavar: str = "") -> None:
         super().__init__(str, metavar, choices)
 
 
 class Option(Generic[T]):
-    """A flag that takes a value: `--fast-run-algo-policy FILE` has the key `fast_run_algo_policy`.
+    """A flag with a value, such as `--fast-run-algo-policy FILE`.
 
     Attributes:
-        key: the name in Python, in settings and in results.
+        key: the name in Python, in settings and in results, such as `fast_run_algo_policy`.
         parse, metavar, choices, writes, reads: see `Value`.
-        help: one line that is understood alone.
-        group: the heading in the help: the last `Group` above the option in the table of options.
-        own_purpose: what the option is for, if that differs from the purpose of its group.
+        help: one line of help, which is understood alone.
+        group: the heading in the help, which is the last `Group` above the option in the table of
+            options.
+        own_purpose: what the option is for, if this differs from the purpose of the group.
         default: the value of an option that is not given.
         repeatable: whether the flag may be given several times; the value is then a list.
         joined_by: the text that separates the values of a repeatable option in the settings.
-        alias: a second key, whose flag means the same.
+        alias: a second key, whose flag may be given instead.
     """
 
     group = Group("", "")
@@ -145,41 +146,41 @@ class Option(Generic[T]):
 
     @property
     def usage(self) -> str:
-        """The flag and the name of its value: `--fast-run-algo-policy FILE`."""
+        """The flag and the name of its value, such as `--fast-run-algo-policy FILE`."""
         value = self.metavar or "|".join(self.choices)
         separator = "" if value.startswith(":") else " "
         return f"{self.flag}{separator}{value}" if value else self.flag
 
     @property
     def by_engine(self) -> bool:
-        """Whether an engine honours the option, and not lar itself.
+        """Whether engines honour the option; otherwise, lar itself honours it.
 
-        Each engine has a table of the options that it honours, and refuses the others. The options
-        that lar itself honours work with every engine.
+        Each engine has a table of the options that it honours, and refuses an option that is not in
+        its table. The options that lar itself honours work with every engine.
         """
         return self.purpose not in ("run", "input", "dataset", "report", "farm", "debug")
 
     @property
     def is_for_command_line(self) -> bool:
-        """Whether only the command line takes the option; `lar.run` in Python refuses it."""
+        """Whether only the command line accepts the option, and `lar.run` in Python refuses it."""
         return self.purpose in ("report", "farm", "debug")
 
     def of(self, values: Mapping[str, Any]) -> T | None:
-        """Return the option's value from values by key; its default if it is not given."""
+        """Return the option's value in `values`, or its default if no value is given."""
         value: T | None = values.get(self.key, self.default)
         return value
 
     def is_given(self, values: Mapping[str, Any]) -> bool:
         """Return whether the user has given the option.
 
-        A switch that is off does not count, nor does a value that equals the default.
+        An option counts as not given if it is a switch that is off, or if its value is the default.
         """
         value = values.get(self.key)
         return is_set(value) and value != self.default
 
 
 class Switch(Option[bool]):
-    """A flag that takes no value: `--fast-run`."""
+    """A flag without a value, such as `--fast-run`."""
 
     def __init__(
         self, key: str, help: str, *, purpose: Purpose | None = None, writes: Writes = ""
@@ -192,10 +193,13 @@ class Switch(Option[bool]):
 
 
 def flag_of(key: str) -> str:
-    """Return the flag of a key: `fast_run` is `--fast-run`."""
+    """Return the flag of a key, such as `--fast-run` for `fast_run`."""
     return "--" + key.replace("_", "-")
 
 
 def is_set(value: object) -> bool:
-    """Return whether a value is given: None is a missing value, False a switch that is off."""
+    """Return whether a value is given.
+
+    None stands for a missing value, and False for a switch that is off.
+    """
     return value is not None and value is not False  # not `bool(value)`: the device 0 is a value

@@ -23,8 +23,8 @@ RAW_FORM = re.compile(r",\w+,\d+(x\d+)*\s*\Z")
 class Place(NamedTuple):
     """A file or folder that a command reads or writes.
 
-    `flag` is the flag that writes the place; it is empty if the command only reads the place.
-    `what` describes a place that is not the flag's own file, such as the index of a dump.
+    `flag` is the flag whose output goes to this place, or empty if the command only reads the
+    place. `what` describes a place that is not the flag's own file, such as the index of a dump.
     """
 
     path: str
@@ -44,7 +44,10 @@ def index_place(folder: str | Path) -> Path:
 
 
 def refuse_clashes(places: Sequence[Place], read: Iterable[str] = ()) -> None:
-    """Refuse a command that writes one place twice, over a file it reads, or inside another place.
+    """Refuse a command whose outputs would damage each other, or files that the command reads.
+
+    No path may be written twice, no output may be inside another output, and no file that is read
+    may be replaced.
 
     `read` are files that the command only reads, and folders with ONNX tensors.
 
@@ -68,7 +71,7 @@ def refuse_clashes(places: Sequence[Place], read: Iterable[str] = ()) -> None:
 
 
 def refuse_clash(first: Place, second: Place) -> None:
-    """Refuse two places if writing one of them would spoil the other.
+    """Refuse two places if writing to one place would damage the other place.
 
     Raises:
         UsageError: naming the flags.
@@ -99,12 +102,12 @@ def refuse_clash(first: Place, second: Place) -> None:
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Return whether a path leads into a folder, with all links followed."""
+    """Return whether a path is inside a folder, after all links are resolved."""
     return os.path.realpath(path).startswith(os.path.realpath(folder) + os.sep)
 
 
 def is_same(path: str, other: str) -> bool:
-    """Return whether two paths lead to the same place, which need not exist."""
+    """Return whether two paths lead to one file or folder, even if it does not exist yet."""
     file = file_at(path)
     return os.path.realpath(path) == os.path.realpath(other) or (
         file is not None and file == file_at(other)
@@ -112,7 +115,7 @@ def is_same(path: str, other: str) -> bool:
 
 
 def file_at(path: str) -> tuple[int, int] | None:
-    """Return the device and inode of a file, with all links followed; None if it is missing."""
+    """Return the device and inode of a file, or None if it is missing; links are followed."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):  # a ValueError if the path holds a zero byte
@@ -137,7 +140,7 @@ def split_items(*texts: str) -> list[str]:
 
 
 def find_path(item: str) -> slice | None:
-    """Return the slice of an item that is the path of an existing file; None if it has no path.
+    """Return the slice of an item that is the path of an existing file, or None.
 
     An item with a path has the form `PATH`, `NAME:PATH` or `PATH,float32,1x3`.
     """
@@ -150,14 +153,17 @@ def find_path(item: str) -> slice | None:
 
 
 def paths_in(texts: Iterable[str]) -> Iterator[str]:
-    """Yield the existing files in texts of `--input`: `NAME:FILE;NAME:FILE.bin,float32,1x3`."""
+    """Yield the existing files that texts of `--input` name.
+
+    A text of `--input` is for example `NAME:FILE;NAME:FILE.bin,float32,1x3`.
+    """
     for item in split_items(*texts):
         if place := find_path(item):
             yield item[place].strip()
 
 
 def paths_of_files(paths: Iterable[str]) -> Iterator[str]:
-    """Yield each path, and after a folder also the tensor files in it."""
+    """Yield each path, and after the path of a folder also the tensor files (.pb) in it."""
     for path in paths:
         yield path
         if os.path.isdir(path):

@@ -1,4 +1,4 @@
-"""Rules: which options need or exclude each other, and why.
+"""The rules that say which options need or exclude each other, and why.
 
 lar checks the rules before it starts anything. `RULES` hold for every engine, and are in
 `rules.json`. The rules of one engine are in `lar/engines/*/rules.json`. To add a rule, write a row
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Asked(NamedTuple):
-    """The parts of a request for a run that rules look at."""
+    """The facts about a requested run that the rules examine."""
 
     values: Mapping[str, Any]  # the values of options, by key
     warmup_iterations: int = 1
@@ -35,7 +35,7 @@ class Asked(NamedTuple):
 
     @property
     def executions(self) -> int:
-        """How often the model is run on one item, warm-up included."""
+        """The number of times that the model is run on one item, warm-up included."""
         return self.warmup_iterations + self.iterations
 
 
@@ -92,7 +92,7 @@ def typed(flag: str, default: object = None) -> Condition:
 
 
 class Pairs:
-    """A rule, with its reason: of each pair of conditions, only one may hold.
+    """A rule that the two conditions of a pair must not both hold, and the reason.
 
     In the message and in the hint, {first} and {second} stand for the names of the pair.
     """
@@ -105,7 +105,7 @@ class Pairs:
         self.hint = hint
 
     def because(self, why: str, hint: str = "") -> Pairs:
-        """Set the reason of the rule, and the hint for when it is broken; return the rule."""
+        """Set the reason of the rule and the hint of its error, and return the rule."""
         self.why = why
         self.hint = hint or self.hint
         return self
@@ -126,23 +126,26 @@ class Exclusion(Pairs):
 
 
 class Need(Pairs):
-    """Pairs of a condition and the absence of everything that the condition needs."""
+    """A rule that a condition needs at least one of some other conditions.
+
+    The second condition of a pair is that all needed conditions are absent.
+    """
 
     says, flag = "{first} needs {second}: {why}", ""
 
 
 def excludes(first: Terms, *others: Term) -> Exclusion:
-    """Return a rule: each condition in `first` excludes each of the others."""
+    """Return the rule that each condition in `first` excludes each condition in `others`."""
     return Exclusion(product(terms_of(first), others), "leave one of them out")
 
 
 def exclude_each_other(*terms: Term) -> Exclusion:
-    """Return a rule: of these conditions, only one may hold."""
+    """Return the rule that at most one of the conditions in `terms` may hold."""
     return Exclusion(combinations(terms, 2), "give one of them")
 
 
 def needs(first: Terms, *, any_of: Terms) -> Need:
-    """Return a rule: each condition in `first` needs at least one of `any_of`."""
+    """Return the rule that each condition in `first` needs at least one condition in `any_of`."""
     needed = [condition_of(term) for term in terms_of(any_of)]
     usages = [term.usage for term in terms_of(any_of) if isinstance(term, Option)]
 
@@ -155,17 +158,17 @@ def needs(first: Terms, *, any_of: Terms) -> Need:
 
 
 def bans(*terms: Term) -> Pairs:
-    """Return a rule: no condition of these may hold."""
+    """Return the rule that forbids each condition in `terms`."""
     return Pairs(product(terms, (fact("", lambda _: True),)))
 
 
 def needs_file(
     option: Option[str], hint: str = "check the path", unless: tuple[Option[Any], ...] = ()
 ) -> Rule:
-    """Return a rule: the file that an option names must exist.
+    """Return the rule that an option must name an existing file.
 
-    The file may be missing if an option of `unless` is given, since the run then makes it. Without
-    this rule, the engine would report a missing file later, when it loads the file.
+    The file may be missing if an option of `unless` is given, since the run then creates the file.
+    Without the rule, the engine would report a missing file later, when it loads the file.
     """
 
     def check(asked: Asked) -> None:
@@ -185,10 +188,10 @@ def needs_file(
 
 
 def needs_cores(hint: str, threads: int | None = None) -> Rule:
-    """Return a rule: a list of cores must name one for each thread of each copy of the model.
+    """Return the rule that a list of cores has a core for each thread of each model copy.
 
-    If no flag sets the number of threads, it is `threads`; if that is None, it follows from the
-    number of cores.
+    If no flag sets the number of threads of a copy, `threads` is this number. If no flag sets the
+    number of threads and `threads` is None, each copy gets an equal share of the cores.
     """
 
     def check(asked: Asked) -> None:
@@ -213,12 +216,16 @@ def needs_cores(hint: str, threads: int | None = None) -> Rule:
 
 
 def read_rules(names: dict[str, Any]) -> tuple[Rule, ...]:
-    """Return the rules in `rules.json` beside a module; `names` are the module's `globals()`.
+    """Return the rules in the file `rules.json` beside a module.
 
-    A row is an object, or the name of a rule in the code. An object lists terms under `excludes`
-    and `others`, `needs` and `any_of`, `bans` or `alone`. It has the reason under `why`, and may
-    have a `hint`. A term is a name in the module, in this file or in the table of options; some
-    names stand for several terms. `NAME=VALUE,...` is an option with one of these values.
+    `names` are the names that `globals()` returns in the module.
+
+    A row of the file is an object, or the name of a rule in the code. An object in `rules.json`
+    lists terms under `excludes` and `others`, or under `needs` and `any_of`, or under `bans`, or
+    under `alone`. Each object in `rules.json` has a reason under `why`, and may have a `hint`. A
+    term is a name that is defined in the module, in `lar.options.rules` or in the table of options.
+    Some names stand for several terms. The term `NAME=VALUE,...` means that the option has one of
+    these values.
     """
     known = ChainMap(names, globals(), vars(table))
     rows = json.loads(Path(names["__file__"]).with_name("rules.json").read_text())
@@ -252,7 +259,7 @@ def check_rules(rules: Iterable[Rule], asked: Asked) -> None:
     """Refuse a request that breaks a rule; the first broken rule gives the error.
 
     Raises:
-        UsageError: naming the options, with the reason and what to do.
+        UsageError: a rule is broken. The error names the options, the reason and what to do.
     """
     for rule in rules:
         rule(asked)
@@ -290,7 +297,7 @@ OPEN_END = (table.DURATION, table.TARGET_CI)
 
 
 def check_times(asked: Asked) -> None:
-    """Refuse a --max-time below --min-time, and a --timeout that ends before measuring does."""
+    """Refuse a --max-time below --min-time, and a --timeout shorter than the time to measure."""
     limit, least, most = (
         it.of(asked.values) for it in (table.TIMEOUT, table.MIN_TIME, table.MAX_TIME)
     )

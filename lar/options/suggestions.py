@@ -1,4 +1,4 @@
-"""Suggestions for an unknown flag: lar's flag with that meaning, or with a similar spelling."""
+"""Suggestions for an unknown flag: a flag of lar that means the same or has a similar name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from collections.abc import Collection, Iterable, Mapping
 
 @functools.cache
 def other_runners() -> Mapping[str, str]:
-    """Return the meanings of other programs' flags, by name: a flag of lar, or a sentence."""
+    """Return what flags of other programs mean in lar, by their names.
+
+    A meaning is a flag of lar, or a sentence.
+    """
     meanings = {}
     with open(os.path.join(os.path.dirname(__file__), "other_runners.txt")) as file:
         for line in file:
@@ -20,7 +23,7 @@ def other_runners() -> Mapping[str, str]:
 
 
 def suggest_flag(word: str, flags: Iterable[str]) -> str:
-    """Return a hint for an unknown flag, empty if no flag is near.
+    """Return a hint for an unknown flag; empty if no known flag is similar.
 
     `word` and `flags` are flags that begin with hyphens, or keywords of `lar.run`.
     """
@@ -36,11 +39,12 @@ def suggest_flag(word: str, flags: Iterable[str]) -> str:
 
 
 def nearest_spelling(word: str, known: Collection[str]) -> str:
-    """Return the known word that a mistyped one was meant to be, empty if no word is near.
+    """Return the known word that the user probably meant; empty if no known word is similar.
 
-    A known word is near if the mistyped word is its beginning. Otherwise, the two may
-    differ by a few typing mistakes: by one in a short word; in a word of eight letters or more, by
-    two or by one for every four letters.
+    A known word is similar if it begins with the mistyped word. A known word is also similar if it
+    differs from the mistyped word by few typing mistakes. One mistake is allowed in a word of up to
+    seven letters. In a longer word, two mistakes are allowed, or one for every four letters if this
+    is more.
     """
     letters = word.lstrip("-")
     begun = [each for each in known if each.startswith(word)]
@@ -53,7 +57,7 @@ def nearest_spelling(word: str, known: Collection[str]) -> str:
 
 
 def did_you_mean(word: str, known: Collection[str]) -> str:
-    """Return `; did you mean 'x'?` for a mistyped word; empty if no known word is near."""
+    """Return `; did you mean 'x'?` for a mistyped word; empty if no known word is similar."""
     near = nearest_spelling(word, known)
     return f"; did you mean {near!r}?" if near else ""
 

@@ -29,12 +29,12 @@ IN_RUN = Group("run", "run", "run")
 ITER = Option(
     "iter",
     COUNT,
-    "time N iterations (default 10, for a data set 1 for each item); 0 loads the model, and with "
-    "--fast-run searches algorithms",
+    "time N iterations (default 10, or 1 for each item of a data set); 0 only loads the model, and "
+    "with --fast-run also searches algorithms",
 )
 WARMUP_ITER = Option("warmup_iter", COUNT, "run N iterations before the timed ones (default 1)")
 ENGINE = Option(
-    "engine", NAME, "run the model on this engine instead of the first that reads its format"
+    "engine", NAME, "run the model on this engine, not on the first that reads the model's format"
 )
 DRIVER = Option("driver", NAME, "use this driver of the engine (`lar engines` lists them)")
 TIMEOUT = Option("timeout", SECONDS, "end the whole run after S seconds")
@@ -56,7 +56,7 @@ ENGINE_ENV = Option(
 ENGINE_OPTION = Option(
     "engine_option",
     Value(values.parse_property, "KEY=VALUE"),
-    "set a property of the engine itself, by the engine's own name; may be given again",
+    "set a property of the engine, whose own name for the property is KEY; may be given again",
     purpose="setting",
     repeatable=True,
 )
@@ -68,7 +68,7 @@ PYTHON = Option(
 ENGINE_FIX = Option(
     "engine_fix",
     Word("x2apic", metavar="NAME"),
-    "correct a known defect in the loaded engine, for this run (`lar engines --quirks`)",
+    "correct a known defect in the loaded engine, for this run (see `lar engines --quirks`)",
     purpose="setting",
 )
 SETTINGS = Option(
@@ -77,7 +77,7 @@ SETTINGS = Option(
     "run with the settings in this file of `lar tune`; a flag that you type replaces the same flag "
     "of the file, and is refused if it contradicts another flag of the file",
 )
-FORCE = Switch("force", "use --settings even if they are for another model, machine or engine")
+FORCE = Switch("force", "allow --settings that were made for another model, machine or engine")
 
 # End and pace of measuring
 
@@ -87,8 +87,8 @@ DURATION = Option("duration", SECONDS, "measure for S seconds")
 TARGET_CI = Option(
     "target_ci",
     Value(values.parse_share, "SHARE"),
-    "warm up until times settle, then measure until half of the median's 95 % interval is at most "
-    "this share of the median: 1% or 0.01",
+    "warm up until times settle, then measure until half the width of the median's 95 % confidence "
+    "interval is at most this share of the median: 1% or 0.01",
 )
 MIN_TIME = Option(
     "min_time", SECONDS, "with --target-ci, measure for at least S seconds (default 0.5)"
@@ -112,14 +112,14 @@ IDLE_MS = Option(
 RATE = Option(
     "rate",
     Value(values.parse_rate, "R"),
-    "let R requests a second arrive, whether or not the model is free, and report how long they "
-    "wait",
+    "let R requests a second arrive, whether or not the model is free, and report how long "
+    "requests wait",
 )
 ARRIVALS = Option(
     "arrivals",
     Word("poisson", "fixed"),
     "with --rate, the times between requests: random (a Poisson process drawn with --seed; the "
-    "default) or all the same",
+    "default) or all equal",
     default="poisson",
 )
 
@@ -130,7 +130,7 @@ IN_INPUT = Group("input", "inputs", "input")
 INPUT = Option(
     "input",
     Value(str, "ITEMS"),
-    "feed NAME:FILE, NAME:[1.5,2] or generated NAME:{1,3,224,224}; separate several with ;",
+    "feed NAME:FILE, NAME:[1.5,2] or generated NAME:{1,3,224,224}; separate inputs with ;",
     repeatable=True,
 )
 INPUT_LAYOUT = Option("input_layout", Word("nchw", "nhwc"), "layout of the model's image input")
@@ -138,12 +138,12 @@ RESIZE = Option("resize", Value(values.parse_size, "HxW"), "resize an image to H
 MEAN = Option(
     "mean",
     Value(values.parse_channel_values, "M"),
-    "subtract M from an image: one number, or one for each channel",
+    "subtract M from an image: one number, or one number for each channel",
 )
 SCALE = Option(
     "scale",
     Value(values.parse_channel_values, "S"),
-    "multiply an image by S after --mean: one number, or one for each channel",
+    "multiply an image by S after --mean: one number, or one number for each channel",
 )
 BGR = Switch("bgr", "feed the channels of an image as blue, green, red")
 RGB = Switch("rgb", "feed the channels of an image as red, green, blue")
@@ -179,7 +179,7 @@ LABELS = Option(
     "print top-1 and top-5 of the first output; FILE maps items to classes or lists class names",
 )
 RESUME = Switch(
-    "resume", "continue an interrupted run of a data set, after the items in --bin-out-dump DIR"
+    "resume", "skip the items whose outputs an interrupted run has written to --bin-out-dump DIR"
 )
 
 # Device and threads
@@ -205,18 +205,18 @@ MULTI_THREAD_CORE_IDS = Option(
 THREAD = Option(
     "thread",
     THREADS,
-    "run N copies of the model at once, each in a thread of its own",
+    "run N copies of the model at once, each in its own thread",
     alias="runners",
 )
 SHARE_PARAM_MEM = Switch(
     "share_param_mem",
-    "hold the weights once: mapped from the file, and shared by the copies of --thread",
+    "hold the weights in memory once, mapped from the file and shared by the copies of --thread",
 )
 NO_SPINNING = Switch(
     "no_spinning",
     "let threads that wait for work sleep at once, instead of polling for it",
 )
-NO_ARENA = Switch("no_arena", "give memory back to the system at once, and keep none for later")
+NO_ARENA = Switch("no_arena", "return freed memory to the system at once instead of keeping it")
 PROVIDER = Option(
     "provider",
     NAME,
@@ -231,7 +231,7 @@ HINT = Option(
 STREAMS = Option("streams", THREADS, "divide the threads among N streams, each for one request")
 NO_TF32 = Switch(
     "no_tf32",
-    "multiply float32 numbers as they are on a CUDA device, without rounding them to TF32",
+    "on a CUDA device, multiply float32 numbers without rounding them to TF32",
 )
 
 # Layouts of convolutions
@@ -249,7 +249,7 @@ ENABLE_NHWCD4 = Switch("enable_nhwcd4", "run convolutions in the layout nhwcd4")
 LAYOUT_TRANSFORM = Option(
     "layout_transform",
     Word("cpu", "cuda", "arm", "opencl", "unspec", metavar="TARGET"),
-    "measure each operator in each layout on this kind of device and take the fastest",
+    "measure each operator in each layout on this kind of device and use the fastest layout",
 )
 LAYOUT_TRANSFORM_DUMP = Option(
     "layout_transform_dump", NEW_FILE, "write the model that --layout-transform makes"
@@ -286,7 +286,7 @@ WORKSPACE_LIMIT = Option(
 )
 WEIGHT_PREPROCESS = Switch(
     "weight_preprocess",
-    "transform weights while the model loads, for the algorithms that can (such as winograd)",
+    "transform weights while the model loads, for algorithms that support this (such as winograd)",
 )
 WINOGRAD_TRANSFORM = Switch(
     "winograd_transform",
@@ -298,7 +298,7 @@ WINOGRAD_TRANSFORM = Switch(
 IN_GRAPH = Group("graph", "optimisation and execution of the graph")
 
 OPTIMIZE_FOR_INFERENCE = Switch(
-    "optimize_for_inference", "optimise the graph as the engine's dump does"
+    "optimize_for_inference", "optimise the graph as the engine does when it dumps a model"
 )
 ENABLE_FUSE_CONV_BIAS_NONLINEARITY = Switch(
     "enable_fuse_conv_bias_nonlinearity", "fuse convolution, bias and activation"
@@ -315,7 +315,7 @@ TENSORRT = Switch("tensorrt", "run everything that TensorRT supports on TensorRT
 TENSORRT_CACHE = Option(
     "tensorrt_cache",
     READ_FILE,
-    "keep the engines that TensorRT builds in this file",
+    "file in which the engines built by TensorRT are kept",
     purpose="cache",
 )
 CONST_SHAPE = Switch("const_shape", "treat the shapes of the inputs as constant")
@@ -386,18 +386,18 @@ BIN_IO_DUMP = Option(
 IO_DUMP = Option("io_dump", NEW_FILE, "write what each operator computes, as text")
 IO_DUMP_STDOUT = Switch(
     "io_dump_stdout",
-    "print, as text on standard output, what each operator computes, at the end of the run",
+    "at the end of the run, print on standard output what each operator computes, as text",
     writes="stdout",
 )
 IO_DUMP_STDERR = Switch(
     "io_dump_stderr",
-    "print, as text on standard error, what each operator computes, at the end of the run",
+    "at the end of the run, print on standard error what each operator computes, as text",
     writes="stderr",
 )
 DUMP_FILTER = Option(
     "dump_filter",
     Value(values.parse_pattern, "REGEX"),
-    "dump only variables whose name or operator matches",
+    "dump only variables whose name or operator matches REGEX",
 )
 OVERWRITE = Switch("overwrite", "replace the dump in a folder that is not empty", purpose="run")
 
@@ -413,11 +413,11 @@ PROFILE = Option(
 PROFILE_HOST = Option(
     "profile_host",
     NEW_FILE,
-    "write a profile like --profile, with the host's dispatch time of each operator",
+    "write what --profile writes, and the time that the host takes to dispatch each operator",
 )
 PROFILE_RAW = Option("profile_raw", NEW_FILE, "write the engine's own profile")
 PROFILE_MEMORY = Switch(
-    "profile_memory", "add to the profile the memory that operators take and give back"
+    "profile_memory", "add to the profile the memory that operators allocate and free"
 )
 PROFILE_SYSCALLS = Switch(
     "profile_syscalls", "add to the profile the calls of the operating system (needs strace)"
@@ -425,7 +425,7 @@ PROFILE_SYSCALLS = Switch(
 RANGE_BY = Option(
     "range_by",
     Value(values.parse_range, "REGEX=NAME"),
-    "give the matching operators a range of this name in the profile; may be given again",
+    "in the profile, mark operators that match REGEX as a range called NAME; may be given again",
     repeatable=True,
 )
 
@@ -441,7 +441,7 @@ RANGE = Option(
 CHECK_VAR_VALUE = Option(
     "check_var_value",
     Value(values.parse_check_interval, "I[:J]"),
-    "fail if a variable differs from the first run; checks every I-th run, from run J on",
+    "fail if a variable's value changes after the first run; checks every I-th run, from run J on",
 )
 CHECK_DISPATCH = Switch("check_dispatch", "fail if an operator starts no kernel on the CPU")
 DISABLE_ASSERT_THROW = Switch(
@@ -540,7 +540,7 @@ TYPED_ONLY: tuple[Option[Any], ...] = (PYTHON, ENGINE_ENV, C_OPR_LIB, ALLOW_EXTE
 
 
 def check_typed(options: Mapping[str, Any], typed: Mapping[str, Any], own: Collection[str]) -> None:
-    """Refuse a file that sets a value which only the user may set; see `find_untyped`.
+    """Refuse a file that sets a value which only the user may set (see `find_untyped`).
 
     Raises:
         UsageError: naming the flag.
@@ -553,12 +553,15 @@ def check_typed(options: Mapping[str, Any], typed: Mapping[str, Any], own: Colle
 
 
 def find_untyped(options: Mapping[str, Any], typed: Mapping[str, Any], own: Collection[str]) -> str:
-    """Return a flag and its value that a file sets, but only the user may set; else empty.
+    """Return the first flag, with its value, that a file sets but only the user may set.
+
+    The text is empty if the file sets no flag of this kind.
 
     Args:
         options: what the file sets.
         typed: the values that the user gave; a file may repeat them.
-        own: the environment variables of lar's engines, as `KEY=VALUE`; a file may set them.
+        own: the environment variables that lar's engines suggest, as `KEY=VALUE`; a file may set
+            these.
     """
     for option in TYPED_ONLY:
         known = {*own, *values_of(typed.get(option.key))}
@@ -576,7 +579,7 @@ def values_of(given: object) -> Sequence[object]:
 
 
 def collect_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that an engine honours and the user set, by key."""
+    """Return the options that the user has given and that engines honour, by key."""
     return {
         option.key: (
             option.joined_by.join(values[option.key]) if option.repeatable else values[option.key]
@@ -587,20 +590,20 @@ def collect_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def option_of(key: str) -> Option[Any] | None:
-    """Return the option with a key or an alias, None if no option has it."""
+    """Return the option with this key or alias, or None if no option has it."""
     return BY_KEY.get(key) or BY_ALIAS.get(key)
 
 
 def one_of(options: tuple[Option[Any], ...], values: Mapping[str, Any]) -> Option[Any] | None:
-    """Return the first of these options that is given; None if no option is given."""
+    """Return the first option in `options` that is given, or None if no option is given."""
     return next((option for option in options if option.is_given(values)), None)
 
 
 def can_vary(option: Option[Any]) -> bool:
     """Return whether the variants of a bench may differ in an option.
 
-    They may differ in how the model is run, but not in what a run writes. The bench itself decides
-    how often and how long each variant runs.
+    Variants may differ in how the model is run, but not in what a run writes. The bench itself
+    decides how often and how long each variant runs.
     """
     if option.writes or option in (ITER, VERBOSE):
         return False

@@ -1,7 +1,7 @@
 """Parsers of option values: each function parses the text of one kind of value.
 
 Raises:
-    argparse.ArgumentTypeError: saying what is wrong with the text.
+    argparse.ArgumentTypeError: the text is wrong; the message says why.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SECONDS_IN = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 360
 
 
 def refusal(problem: str) -> Exception:
-    """Return the error for a text that has this problem."""
+    """Return the error that a parser raises for a text with this problem."""
     import argparse  # slow to import, and the help of a run does not need it
 
     return argparse.ArgumentTypeError(problem)
@@ -30,9 +30,9 @@ def require(holds: object, problem: str) -> None:
 
 
 def read_number(text: str, problem: str) -> float:
-    """Return the number in a text; unlike Python, refuse underscores and foreign digits.
+    """Return the number in a text; refuse underscores and foreign digits, which Python allows.
 
-    `problem` is the message for any other text.
+    `problem` is the message for a text that is not a number.
     """
     require("_" not in text and text.isascii(), problem)
     try:
@@ -47,7 +47,7 @@ def read_numbers(text: str, problem: str) -> list[float]:
 
 
 def is_natural(text: str, most_digits: int) -> bool:
-    """Return whether a text has only digits, at most `most_digits` of them."""
+    """Return whether a text consists of digits only, and of at most `most_digits` digits."""
     return text.isascii() and text.isdigit() and len(text) <= most_digits
 
 
@@ -61,7 +61,7 @@ def parse_count(text: str) -> int:
 
 
 def parse_duration(text: str, unit: str = "s") -> float:
-    """Parse a time above 0, which may end with a unit: `90`, `90s`, `1.5m`, `200ms`."""
+    """Parse a time above 0, which may end with a unit, as in `90`, `90s`, `1.5m` or `200ms`."""
     found = re.fullmatch(r"\s*(\S*?)\s*(us|ms|s|m|min|h)?\s*", text)
     number, given = (found[1], found[2] or unit) if found else (text, unit)
     value = read_number(number, f"{text!r} is not a time; give 20, 20{unit} or 1.5m")
@@ -70,7 +70,10 @@ def parse_duration(text: str, unit: str = "s") -> float:
 
 
 def parse_above_zero(text: str, kind: str, wanted: str) -> float:
-    """Parse a positive number; `kind` and `wanted` are the words for it in the errors."""
+    """Parse a positive number.
+
+    `kind` and `wanted` are phrases for this number in the messages of errors.
+    """
     number = read_number(text, f"{text!r} is not {kind}")
     require(0 < number < float("inf"), f"{text} is not {wanted} above 0")
     return number
@@ -87,7 +90,7 @@ def parse_rate(text: str) -> float:
 
 
 def parse_share(text: str) -> float:
-    """Parse a share between 0 and 1: `1%` or `0.01`."""
+    """Parse a share between 0 and 1, such as `1%` or `0.01`."""
     number = text.strip()
     whole = 100 if number.endswith("%") else 1
     problem = f"{text!r} is not a share; give 1% or 0.01"
@@ -97,7 +100,7 @@ def parse_share(text: str) -> float:
 
 
 def parse_percentiles(text: str) -> tuple[float, ...]:
-    """Parse percentiles, comma-separated: `90,99.9`."""
+    """Parse percentiles that are separated by commas, such as `90,99.9`."""
     ranks = sorted({*read_numbers(text, f"{text!r} is not a list of percentiles, as 90,99.9")})
     require(all(0 < rank < 100 for rank in ranks), f"{text} has percentiles outside of 0 to 100")
     return tuple(int(rank) if rank.is_integer() else rank for rank in ranks)
@@ -158,25 +161,25 @@ def parse_error(text: str) -> float:
 
 
 def require_form(text: str, form: str, problem: str) -> str:
-    """Return a text unchanged if it matches the regular expression `form`; else refuse it."""
+    """Return a text unchanged if it matches the regular expression `form`, else raise an error."""
     require(re.fullmatch(form, text), problem)
     return text
 
 
 def parse_check_interval(text: str) -> str:
-    """Check how often values are checked, `I` or `I:J`; settings keep the text."""
+    """Check the value of `--check-var-value`, `I` or `I:J`, and return it unchanged."""
     problem = f"{text!r} is not an interval, as 1 or 2:10"
     return require_form(text.strip(), r"[1-9][0-9]{0,8}(:[0-9]{1,9})?", problem)
 
 
 def parse_path(text: str) -> str:
-    """Check that the name of a file or folder is not empty, as from an unset shell variable."""
+    """Return a path unchanged, but refuse an empty path, as from an unset shell variable."""
     require(text, "the name of the file or folder is empty")
     return text
 
 
 def parse_pattern(text: str) -> str:
-    """Check a regular expression; settings keep the text."""
+    """Check a regular expression, and return its text unchanged."""
     try:
         re.compile(text)
     except re.error as error:
@@ -185,7 +188,7 @@ def parse_pattern(text: str) -> str:
 
 
 def parse_range(text: str) -> str:
-    """Check a named range, REGEX=NAME; the last = separates the two parts."""
+    """Check a named range, REGEX=NAME, in which the last = ends the expression."""
     require_form(text, r"[^\n]+=[^=\n]+", f"{text!r} is not REGEX=NAME")
     parse_pattern(text.rpartition("=")[0])
     return text
@@ -199,7 +202,7 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_core_ids(text: str) -> str:
-    """Check the cores that threads are bound to, `0,1`; settings keep the text."""
+    """Check a list of cores for threads, such as `0,1`, and return its text unchanged."""
     problem = f"{text!r} is not a list of cores, as 0,1"
     return require_form(text.strip(), r"[0-9]{1,4}(,[0-9]{1,4})*", problem)
 
@@ -210,7 +213,7 @@ def parse_variable(text: str) -> str:
 
 
 def parse_axes(text: str) -> str:
-    """Check the sizes of axes, `batch=4,n=64`; settings keep the text."""
+    """Check sizes of axes, such as `batch=4,n=64`, and return their text unchanged."""
     sizes_of_axes(text)
     return text
 
@@ -218,7 +221,7 @@ def parse_axes(text: str) -> str:
 def sizes_of_axes(text: str) -> dict[str, int]:
     """Return the sizes of axes by name.
 
-    They may stand in braces, as in a list of variants: `{batch=1,n=8},{batch=4,n=8}`.
+    The text may be enclosed in braces, as each variant in `{batch=1,n=8},{batch=4,n=8}` is.
     """
     sizes = {}
     for part in text.strip().removeprefix("{").removesuffix("}").split(","):
@@ -233,18 +236,18 @@ def sizes_of_axes(text: str) -> dict[str, int]:
 
 
 def parse_property(text: str) -> str:
-    """Check a property of an engine, `KEY=VALUE`; settings keep the text."""
+    """Check a property of an engine, `KEY=VALUE`, and return its text unchanged."""
     return require_form(text, r"[^=\s\0]+=[^\n\0]*", f"{text!r} is not KEY=VALUE")
 
 
 def pairs_in(texts: Iterable[str]) -> dict[str, str]:
-    """Return the values in texts such as KEY=VALUE, by key; the last value of a key counts."""
+    """Return the last value of each key in texts of the form KEY=VALUE."""
     pairs = (text.partition("=") for text in texts)
     return {key: value for key, _, value in pairs}
 
 
 def parse_size(text: str) -> tuple[int, int]:
-    """Parse the size of an image, height x width: `224x224` or `224,224`."""
+    """Parse the height and width of an image, given as `224x224` or `224,224`."""
     parts = text.lower().replace(",", "x").split("x")
     is_size = len(parts) == 2 and all(is_natural(part, len(text)) for part in parts)
     require(is_size, f"{text!r} is not a size; give HEIGHTxWIDTH, as 224x224")
@@ -255,7 +258,7 @@ def parse_size(text: str) -> tuple[int, int]:
 
 
 def parse_channel_values(text: str) -> tuple[float, ...]:
-    """Parse one number for all channels, or one number for each, separated by commas."""
+    """Parse one number for all channels, or one number for each channel with commas between."""
     values = read_numbers(text, f"{text!r} is not a number or a list of them")
     require(all(abs(value) < float("inf") for value in values), f"{text!r} is not finite")
     return tuple(values)

@@ -1,6 +1,7 @@
 """The record of a bench: variants that are measured in turns, and compared with a baseline.
 
-A `BenchResult` holds the samples of all turns. Everything else in it is computed from the samples.
+A `BenchResult` holds the samples of all turns. The figures of a `BenchResult` are computed from its
+samples.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ Agreement = Literal["equal", "within the tolerance", "different"]
 
 
 class Turn(Record):
-    """The timed iterations that a process made while the others waited.
+    """The timed iterations that one process made while all other processes waited.
 
     Attributes:
         round: the number of the round; each round starts one process for each variant.
-        cycle: the number of the turn in its process; turns of one cycle are neighbours in time.
+        cycle: the number of the turn in its process; turns with one cycle number follow each other
+            closely.
         began: the time when the turn began, in seconds since the bench began.
         samples: the samples of the timed iterations.
     """
@@ -50,9 +52,9 @@ class Turn(Record):
 class OutputDifference(Record):
     """How the outputs of the last iteration differ from the outputs of the baseline.
 
-    `output` is the output that differs most. `max_error` is its largest |a - e| / max(|a|, |e|, 1).
-    It is None if only one side has a NaN or an infinity, or if the outputs cannot be compared.
-    `reason` says why they cannot be compared.
+    `output` is the output that differs most. `max_error` is the largest |a - e| / max(|a|, |e|, 1)
+    of this output. `max_error` is None if only one side has a NaN or an infinity, or if the outputs
+    cannot be compared. `reason` says why the outputs cannot be compared.
     """
 
     agreement: Agreement
@@ -62,19 +64,20 @@ class OutputDifference(Record):
 
 
 class VariantResult(Ran):
-    """One variant of a bench: its options, how its runs ended, its times and its differences.
+    """One variant of a bench, with its options, the outcome of its runs, its times and differences.
 
     Attributes:
         name: the name of the variant, unique in the bench.
-        values: the options that differ between variants, with their values as strings; "model" is
-            the model file.
-        spec: the run; None if it was refused, and `failure` says why.
-        status: how the variant's processes ended; "refused" if it was never run.
-        latency: the summary of all timed iterations, None if no iteration was timed.
-        baseline: the name of the variant that this one is compared with; empty for a baseline.
-        difference: the variant's times against the baseline's; None if they were not compared.
-        output_difference: the variant's outputs against the baseline's; None if they were not
-            compared.
+        values: the options that differ between variants, with their values as strings; the key
+            "model" has the model file.
+        spec: the run, or None if the run was refused, as `failure` then says.
+        status: how the variant's processes ended, or "refused" if the variant was never run.
+        latency: the summary of all timed iterations, or None if no iteration was timed.
+        baseline: the name of the variant with which this variant is compared; empty for a baseline.
+        difference: how the variant's times differ from the baseline's times, or None if the times
+            were not compared.
+        output_difference: how the variant's outputs differ from the baseline's outputs, or None if
+            the outputs were not compared.
         turns: the turns, with the samples.
     """
 
@@ -92,7 +95,7 @@ class VariantResult(Ran):
     def arrays(self) -> Arrays:
         """The outputs of the last iteration of the variant's first process, by name.
 
-        The mapping is empty without `keep_outputs=True`. The JSON never has these outputs.
+        The mapping is empty without `keep_outputs=True`. The outputs are never written as JSON.
         """
         arrays: Arrays = vars(self).get("_arrays", {})
         return arrays
@@ -107,8 +110,8 @@ class BenchResult(Made):
     """The result of a bench.
 
     `margin` is the smallest change that the bench was asked to detect, such as 0.01 for 1 %.
-    `rounds` is the number of rounds; each round starts a new process for each variant. `seed`
-    decides the order of turns.
+    `rounds` is the number of rounds; each round starts a new process for each variant. The order of
+    turns is drawn with `seed`.
     """
 
     variants: tuple[VariantResult, ...]
@@ -122,7 +125,7 @@ class BenchResult(Made):
     seed: int = 0
 
     def __getitem__(self, name: str) -> VariantResult:
-        """Return the variant of that name."""
+        """Return the variant with this name."""
         return next(each for each in self.variants if each.name == name)
 
     @property
@@ -131,7 +134,7 @@ class BenchResult(Made):
         return {each.name: each.difference for each in self.variants if each.difference}
 
     def rows(self) -> list[dict[str, Value]]:
-        """Return a dictionary for each variant, as pandas takes them: `DataFrame(bench.rows())`."""
+        """Return a dictionary for each variant, for `pandas.DataFrame(bench.rows())`."""
         columns = json.loads(Path(__file__).with_name("bench_columns.json").read_text())
         return [row_of(each, columns) for each in self.variants]
 

@@ -1,7 +1,8 @@
-"""The findings of a comparison, as frozen records that become JSON without loss.
+"""The findings of a comparison, as frozen records that can be written as JSON without loss.
 
 The actual side always comes first, and the expected side second. A figure that is not a finite
-number is None. Single elements are strings, since JSON has neither NaN nor complex numbers.
+number is None. The values of single elements are strings, since JSON has neither NaN nor complex
+numbers.
 """
 
 from __future__ import annotations
@@ -27,24 +28,26 @@ class Element(Record):
 
 
 class Figures(Record):
-    """The differences of an actual tensor from the expected tensor, in figures.
+    """The figures that show how an actual tensor differs from the expected tensor.
 
     `max_error` is the largest |a - e| / max(|a|, |e|, 1), as in MegEngine's own tool. A relative
-    error is |a - e| / max(|a|, |e|), 0 if both are 0. `relative_l2` is the length of the difference
-    divided by the length of the expected tensor. `scale` is the root mean square of the expected
-    tensor. `peak` is the largest difference in units of `scale`. `gain` is the factor by which the
-    expected tensor comes nearest to the actual tensor.
+    error is |a - e| / max(|a|, |e|), or 0 if a and e are both 0. `relative_l2` is the L2 norm of
+    the difference divided by the L2 norm of the expected tensor. `scale` is the root mean square of
+    the expected tensor. `peak` is the largest difference divided by `scale`. `gain` is the factor
+    that brings the expected tensor closest to the actual tensor.
 
-    Only elements that are finite on both sides count in these figures. A figure is None if no
-    element counts, or if the expected tensor is 0 and the actual one is not. `cosine` is None if a
-    tensor is 0, and `snr_db` if signal or noise is 0.
+    The errors and ratios are computed over the elements that are finite on both sides. A figure is
+    None if no element is finite on both sides, or if the expected tensor has only zeros and the
+    actual tensor has not. `cosine` is None if one of the tensors has only zeros, and `snr_db` is
+    None if the signal or the noise is 0.
 
-    `relative_l2`, `scale`, `peak`, `gain`, `cosine` and `snr_db` leave out fills that agree. Fills
-    are large numbers such as -1e9 in a mask; beside them, no other number would count. Default
-    tolerances leave out all fills.
+    Fills are huge numbers such as -1e9 in a mask, beside which all other numbers would be
+    negligible. `relative_l2`, `scale`, `peak`, `gain`, `cosine` and `snr_db` are computed without
+    the fills on which both sides agree. Default tolerances are computed without any fills.
 
-    `mismatches` counts the elements past the tolerance. `nonfinite_mismatches` counts those of them
-    that are NaN or infinite on one side only. NaN agrees with NaN, and an infinity with itself.
+    `mismatches` is the number of elements that differ by more than the tolerance.
+    `nonfinite_mismatches` is the number of mismatches that are NaN or infinite on one side only.
+    NaN agrees with NaN, and an infinity agrees with an infinity of equal sign.
     """
 
     elements: int
@@ -68,10 +71,10 @@ class Figures(Record):
 
 
 class TensorFacts(GraphTensor):
-    """A tensor of one side. If `layout` is blocked, `shape` is the plain shape.
+    """A tensor of one side; for a blocked `layout`, `shape` is the shape without blocks.
 
-    `name` is the model's name. `engine_name` is the engine's name; it is empty if both names are
-    equal, or if the model's name is not known.
+    `name` is the tensor's name in the model. `engine_name` is the tensor's name in the engine, or
+    empty if both names are equal or the name in the model is not known.
     """
 
     engine_name: str = ""
@@ -81,10 +84,11 @@ class TensorFacts(GraphTensor):
 class ErrorsOverItems(Record):
     """The errors of a pair of tensors over the items of a data set.
 
-    `items` is the number of items that have the pair. `worst_item` is the item with the lowest
-    ratio of signal to noise; `worst_snr_db` is this ratio, None if it is not finite. `relative_l2`
-    is computed over all items together. `rmse_over_scale` is the root mean square of the
-    difference, divided by the scale of a quantised tensor; rounding alone makes it 0.289.
+    `items` is the number of items for which this pair was compared. `worst_item` is the item with
+    the lowest ratio of signal to noise. `worst_snr_db` is the ratio of signal to noise of the worst
+    item, or None if it is not finite. `relative_l2` is computed over all items together.
+    `rmse_over_scale` is the root mean square of the difference, divided by the scale of a quantised
+    tensor. If rounding is the only difference, `rmse_over_scale` is 0.289.
     """
 
     items: int
@@ -95,10 +99,10 @@ class ErrorsOverItems(Record):
 
 
 class TruthErrors(Record):
-    """The differences of both sides of a pair from the truth.
+    """How both tensors of a pair differ from the true tensor, which was computed in float64.
 
-    `tensor` is the tensor of the truth. If a side has no figures, its tensor has no twin in the
-    truth, or cannot be compared with it.
+    `tensor` is the true tensor. The figures of a side are None if its tensor and the true tensor do
+    not match, or cannot be compared.
     """
 
     tensor: TensorFacts
@@ -109,19 +113,21 @@ class TruthErrors(Record):
 class TensorComparison(Record):
     """The comparison of a pair of tensors.
 
-    Without `figures`, the tensors could not be compared, and `problem` says why. `depth` is the
-    number of operators on the longest way to the tensor, on the expected side. If `axes` is not
-    empty, the axes differ: it lists the actual axes longer than 1 in the order of the expected
-    side. `is_output` marks an output of the model, and `is_input` an input.
+    If `figures` is None, the tensors could not be compared, and `problem` says why. `depth` is the
+    number of operators on the longest path to the tensor in the graph of the expected side. If the
+    two sides order the axes differently, `axes` lists the actual axes longer than 1 in the order of
+    the expected side; else it is empty. `is_output` marks an output of the model, and `is_input` an
+    input.
 
-    `figures` include the errors of earlier operators. `single` is the error of the tensor's
+    `figures` include the errors of earlier operators. `single` has the figures of the tensor's
     operator alone, run on the expected values of its inputs. If `single` was requested but cannot
-    be computed, `single_problem` says why. For a data set, `figures` and `single` are those of the
-    worst item; `over_items` and `single_over_items` have the errors over all items.
+    be computed, `single_problem` says why. For a data set, `figures` and `single` are the figures
+    of the worst item, while `over_items` and `single_over_items` have the errors over all items.
 
-    `truth` has the differences of both sides from the truth, if it is known. `precision` is the
-    type coarser than float32 in which a side computes, empty if both sides compute in float32.
-    `explained` is the error that rounding to this type explains, in the unit of `relative_l2`.
+    If the true values were computed, `truth` has the differences of both sides from the true
+    values. If a side computes in a type coarser than float32, `precision` is this type; else it is
+    empty. `explained` is the value of `relative_l2` that rounding to the type `precision` can
+    explain.
     """
 
     actual: TensorFacts
@@ -145,18 +151,19 @@ class TensorComparison(Record):
 
 
 class OneSided(Record):
-    """Something that only one side has, and the reason."""
+    """A base class for a thing that only one side has, and the reason for this."""
 
     side: Literal["actual", "expected"]
     reason: str
 
 
 class UnmatchedTensor(OneSided):
-    """A tensor that has no twin on the other side.
+    """A tensor that has no matching tensor (twin) on the other side.
 
-    `fused` means that the tensor lies inside an operator of the other side, or holds the data of a
-    tensor that has a twin; `reason` says which. `constant` marks weights and other constants, which
-    the other side may hold in another form.
+    `fused` is True if the tensor lies inside a fused operator of the other side, or if it holds the
+    data of another tensor that has a twin. If `fused` is True, `reason` says which of the two
+    conditions holds. `constant` marks weights and other constants, which the other side may store
+    in another form.
     """
 
     tensor: TensorFacts
@@ -172,7 +179,7 @@ class LeftOut(OneSided):
 
 
 class OperatorFacts(GraphOperator):
-    """An operator of one side; `output` and `layout` are the name and the layout of its output.
+    """An operator of one side, with the name (`output`) and the layout of its output.
 
     An `opaque` operator runs a function, or code of another library, whose tensors are not dumped.
     """
@@ -185,15 +192,16 @@ class OperatorFacts(GraphOperator):
 class Culprit(Record):
     """Operators whose inputs agree and whose output differs.
 
-    A side has several operators if no tensor between them has a twin; the operator that computes
-    most comes first. If a side has no operators, it lacks the operators of the other side.
-    `parameters` are the weights and other constants of these operators that differ. `kind` says
-    what is wrong with the output, such as a scale or an overflow, if its elements show it.
+    A side has several operators if no tensor between these operators has a twin; the operator that
+    computes most comes first. If a side has no operators, it lacks the operators of the other side.
+    `parameters` are the weights and other constants of these operators that differ between the
+    sides. If the output's elements show what is wrong with it, such as a wrong scale or an
+    overflow, `kind` says so.
 
     If the culprit is `proven`, its operators were run alone on both sides, on the same inputs, and
-    their outputs differ by `alone`. Else it is a suspect, and `doubt` says why it is not proven.
-    `is_coarse` means that the output is right within the rounding of its type, but its scale is far
-    coarser than its values need.
+    their outputs differ by `alone`. A culprit that is not `proven` is a suspect, and `doubt` says
+    why. `is_coarse` means that the output is right within the rounding of its type, but its scale
+    is far coarser than its values need.
     """
 
     actual: tuple[OperatorFacts, ...]
@@ -208,7 +216,7 @@ class Culprit(Record):
     is_coarse: bool = False
 
     def with_tensors(self, change: Callable[[TensorComparison], TensorComparison]) -> Culprit:
-        """Return this culprit with all its pairs of tensors changed by `change`."""
+        """Return this culprit, with the function `change` applied to all its pairs of tensors."""
         return replace(
             self,
             inputs=tuple(map(change, self.inputs)),
@@ -227,7 +235,7 @@ class SideFacts(Origin):
 class Findings(Record):
     """The findings about an actual side and an expected side.
 
-    In a comparison of a side with the truth, the truth is the expected side.
+    In a comparison of a side with the true values, the true values are the expected side.
     """
 
     finding: Finding
@@ -235,9 +243,10 @@ class Findings(Record):
 
 
 class Truth(Record):
-    """The third side of a comparison: what the model should give.
+    """The third side of a comparison: the true values, computed in float64.
 
-    `actual` and `expected` are the findings about each side and the truth.
+    `actual` has the findings on the actual side against the true values, and `expected` has the
+    findings on the expected side against the true values.
     """
 
     side: SideFacts
@@ -248,8 +257,9 @@ class Truth(Record):
 class Tolerance(Record):
     """The largest difference that two elements may have.
 
-    If `max_error` is given, it is the limit for |a - e| / max(|a|, |e|, 1). Else |a - e| may be up
-    to atol + rtol * |e|; None stands for the default of the type (`metrics.bounds_of`).
+    If `max_error` is given, it is the limit for |a - e| / max(|a|, |e|, 1). Otherwise, |a - e| may
+    be at most atol + rtol * |e|, where None stands for the default of the tensor's type
+    (`metrics.bounds_of`).
     """
 
     rtol: float | None = None
@@ -261,22 +271,22 @@ class Comparison(Findings, Encodable):
     """The result of a comparison. `tensors` are in the order of execution.
 
     `finding` is about the models' outputs if `only` is "outputs", or about all tensors that both
-    sides have if it is "common":
+    sides have if `only` is "common":
 
-    - "same": all are within the tolerance, or rounding of the coarser type explains them;
-    - "fault": some differ, and culprits or suspects were found;
-    - "rounding": errors grow gradually until they are past the tolerance;
-    - "different": some differ, and the cause is not known;
-    - "nothing": no output and no computed tensor could be compared.
+    - "same" if all differences are within the tolerance, or are explained by rounding
+    - "fault" if some tensors differ, and culprits or suspects were found
+    - "rounding" if errors grow gradually until they are larger than the tolerance
+    - "different" if some tensors differ, and the cause is not known
+    - "nothing" if no output and no computed tensor could be compared
 
-    `left_out` are the outputs that were not compared, and computed tensors that a dump lacks. If
-    the comparison was `interrupted`, it holds the findings until then. `items` are the compared
-    items of a data set. `truth` is what the model should give, if that was requested; the finding
-    does not depend on it.
+    `left_out` are the outputs that were not compared, and computed tensors that a dump lacks. An
+    `interrupted` comparison has the findings up to the interruption. `items` are the compared items
+    of a data set. `truth` compares both sides with the true values, if this was requested; the
+    finding does not depend on `truth`.
 
-    If the rounding of a type coarser than float32 explains all differences, `precision` is this
-    type, such as "float16" or "int8", and `snr_db` is the lowest ratio of signal to noise of an
-    output.
+    If rounding to a type coarser than float32 explains all differences, `precision` is this type,
+    such as "float16" or "int8". In this case, `snr_db` is the lowest signal-to-noise ratio of all
+    outputs.
     """
 
     actual: SideFacts
@@ -297,17 +307,18 @@ class Comparison(Findings, Encodable):
 
     @property
     def same(self) -> bool:
-        """True if all that was compared is within the tolerance."""
+        """True if the finding is "same": no compared tensor differs beyond what is tolerated."""
         return self.finding == "same"
 
 
 class TensorOfSides(Record):
-    """A tensor of the first side and its twins on the others.
+    """A tensor of the first side, and the matching tensors (twins) on the other sides.
 
     `tensors` and `figures` have an entry for each side, which is None for a side without a twin.
-    Figures compare a side with the first side, so the entry of the first side is None. A group in
-    `groups` has the numbers of sides that agree with each other, counted from 0. `odd` are the
-    sides outside the largest group; it is empty if all sides agree, or if no group is the largest.
+    The figures of a side compare the side with the first side, so that the first side has no
+    figures. Each group in `groups` has the numbers of sides that agree with each other, where the
+    first side has the number 0. `odd` has the sides outside the largest group, and is empty if all
+    sides agree or if no single group is the largest.
     """
 
     tensors: tuple[TensorFacts | None, ...]
@@ -337,7 +348,8 @@ class ComparisonOfSides(Encodable):
     def finding(self) -> Finding:
         """The finding of the first comparison that shows a difference.
 
-        Without a difference, it is "nothing" if a comparison found nothing to compare, else "same".
+        If no comparison shows a difference, the finding is "nothing" if one of the comparisons
+        found nothing to compare, else "same".
         """
         findings = [comparison.finding for comparison in self.comparisons]
         differing = (it for it in findings if it not in ("same", "nothing"))
@@ -345,12 +357,12 @@ class ComparisonOfSides(Encodable):
 
     @property
     def same(self) -> bool:
-        """True if all that was compared is within the tolerance."""
+        """True if the finding is "same": no compared tensor differs beyond what is tolerated."""
         return self.finding == "same"
 
     @property
     def interrupted(self) -> bool:
-        """True if one of the comparisons was interrupted."""
+        """True if at least one of the comparisons was interrupted."""
         return any(comparison.interrupted for comparison in self.comparisons)
 
 

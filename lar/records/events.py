@@ -1,4 +1,4 @@
-"""The events that a worker sends its parent while it runs, and the `RunResult` made of them.
+"""The events that a worker sends to its parent process, which builds the `RunResult`.
 
 An event is one line of JSON, `["Loaded", {...}]`. Samples are not sent as events: they are in
 shared memory (`lar.measurement.rows`).
@@ -54,7 +54,7 @@ class Prepared(Event):
 
 
 class CasesFound(Event):
-    """The model has testcases; `variables` are the outputs that they check."""
+    """The model has testcases, which check the outputs in `variables`."""
 
     variables: tuple[str, ...]
 
@@ -66,7 +66,7 @@ class CaseStarted(Event):
 
 
 class TurnEnded(Event):
-    """A turn is done: the rows of its iterations, or the file of its answer, are complete.
+    """A turn is done, and the rows of its iterations or the file of its answer are complete.
 
     If there is a `problem`, the turn has no answer.
     """
@@ -86,13 +86,13 @@ class Judged(Event):
 
 
 class Classified(Event):
-    """Items of a data set were run, and their first output was taken for scores of classes."""
+    """Items of a data set were run, and their first output was read as scores of classes."""
 
     items: tuple[run.ItemClasses, ...]
 
 
 class ScenarioEnded(Event):
-    """MLPerf's load generator has asked for its last query."""
+    """MLPerf's load generator has sent its last query, and its result is known."""
 
     scenario: run.ScenarioResult
 
@@ -121,14 +121,17 @@ class DevicesFound(Event):
 
 
 class Unpacked(Event):
-    """A file of testcases is unpacked: the model and the testcases are in files of their own."""
+    """A file of testcases is unpacked into separate files of the model and of the testcases."""
 
     model: str
     cases: tuple[run.Case, ...]
 
 
 class Packed(Event):
-    """Testcases are packed; `fed` has the inputs of each, and `outputs` the expected outputs."""
+    """Testcases are packed.
+
+    `fed` has the inputs of each testcase, and `outputs` has the expected outputs.
+    """
 
     fed: tuple[tuple[run.FedInput, ...], ...]
     outputs: tuple[run.OutputSummary, ...]
@@ -150,7 +153,10 @@ LAST_EVENTS = (Finished, ModelRead, DevicesFound, Unpacked, Packed, Failed)
 
 
 def line_of(event: Event) -> bytes:
-    """Encode an event as one line, with the standard library, which is imported fast."""
+    """Encode an event as one line of JSON.
+
+    The standard library encodes the line, since it is imported faster than msgspec.
+    """
     return json.dumps((type(event).__name__, event), default=vars).encode() + b"\n"
 
 
@@ -170,7 +176,10 @@ def event_of(line: bytes) -> Event:
 
 
 def apply_event(result: run.RunResult, event: Event) -> run.RunResult:
-    """Return a result with the facts of an event, as a rule in fields of the same names."""
+    """Return a result to which the facts of an event are added.
+
+    Most facts replace or extend the field of the result that has the name of the event's field.
+    """
     match event:
         case Judged(number, name, verdicts):
             return replace(result, cases=run.add_verdicts(result.cases, number, name, verdicts))

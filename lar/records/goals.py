@@ -1,4 +1,4 @@
-"""The objectives of a search for the fastest settings, and the permissions that it may need."""
+"""The objectives of a search for the fastest settings, and the permissions for a search."""
 
 from __future__ import annotations
 

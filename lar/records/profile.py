@@ -2,12 +2,13 @@
 
 All times are integers, in nanoseconds after `Clock.t0_ns` on the worker's clock, so that sums are
 exact. A figure that an engine does not report is None, never 0. The records are structs, not
-dataclasses, since a profile holds tens of thousands of them. The names of their fields in a file
-are those of the schema in `lar.profiles.trace_file`.
+dataclasses, since a profile holds tens of thousands of records. In a file, the fields of a record
+have the names of the schema in `lar.profiles.trace_file`.
 
-Thousands of iterations have very many executions and spans. So these are kept in columns of
-integers: an execution takes 57 bytes and a span 24, but a record takes about 250. A record is made
-only when it is read.
+Thousands of iterations have very many executions and spans. Therefore, executions and spans are
+stored in columns of integers, where an execution takes 57 bytes and a span takes 24 bytes. As a
+record, an execution or span would take about 250 bytes. A record is created only when an execution
+or span is read.
 """
 
 from __future__ import annotations
@@ -59,9 +60,9 @@ class TensorFact(msgspec.Struct, frozen=True):
 class ThreadUse(msgspec.Struct, frozen=True):
     """How an operator used the threads of an engine, summed over its timed executions.
 
-    Three times belong to the calling thread: it computes its own share of the work, hands out
-    shares to other threads, and waits until these have done their shares. `tasks` is the number of
-    shares that each other thread has done.
+    The three times belong to the calling thread, which computes its own share of the work, hands
+    out shares to other threads, and waits until the other threads have finished. `tasks` has the
+    number of shares that each of the other threads has computed.
     """
 
     executions: Count = 0
@@ -72,12 +73,16 @@ class ThreadUse(msgspec.Struct, frozen=True):
 
     @property
     def waiting_share(self) -> float | None:
-        """The part of its time in which the calling thread waited; 0 if all shares were equal."""
+        """The part of the calling thread's time spent on waiting; 0 if all shares were equal."""
         total = self.computing_ns + self.handing_out_ns + self.waiting_ns
         return self.waiting_ns / total if total else None
 
     def with_that_of(self, other: ThreadUse) -> ThreadUse:
-        """Return the sums of this use and another; threads of two copies are added by number."""
+        """Return the sum of this use of threads and another use of threads.
+
+        The tasks of two threads are added if the threads have equal numbers, even in different
+        copies of the model.
+        """
         *own, own_tasks = msgspec.structs.astuple(self)
         *others, other_tasks = msgspec.structs.astuple(other)
         tasks = map(sum, zip_longest(own_tasks, other_tasks, fillvalue=0))
@@ -89,15 +94,17 @@ class ProfiledOperator(msgspec.Struct, frozen=True, kw_only=True):
     """One operator of the graph that was executed.
 
     `flops` counts a multiply-accumulate as two operations. `size_bytes` is the number of bytes that
-    the operator reads and writes. `source` says whether the engine reported these two figures, or
-    lar derived them from shapes. `module` is the path of the operator's layer, if names show it.
-    `algorithm` is the algorithm that the engine chose, or the kind of the kernel if the engine
-    reports only that. `threads` is None if the engine does not report it.
+    the operator reads and writes. `source` says whether the engine reported `flops` and
+    `size_bytes`, or lar derived both from shapes. `module` is the path of the layer that contains
+    the operator, if the names of operators show it. `algorithm` is the algorithm that the engine
+    chose, or the kind of the kernel if the engine reports only the kind. `threads` is None if the
+    engine does not report the use of threads.
 
-    `reads` and `writes` are the input and output tensors in order, by keys that are unique in the
-    graph: names, or names with numbers. They are empty if not known. `weights` are the tensors in
-    `reads` that are not computed from the model's inputs. `names` has the model file's names of
-    tensors whose keys differ from these names.
+    `reads` and `writes` have the keys of the input and output tensors, in order; both are empty if
+    the tensors are not known. A key is unique in the graph: it is the tensor's name, or its name
+    with a number. `weights` are the tensors in `reads` that are not computed from the model's
+    inputs. If the name of a tensor in the model file differs from the tensor's key, `names` has
+    this name, by key.
     """
 
     id: str
@@ -139,9 +146,9 @@ class Lasting:
 class Step(Lasting, msgspec.Struct, frozen=True, gc=False):
     """One iteration of one copy of the model.
 
-    If an iteration has data of its own, it includes the loading of its item and the copy of its
-    input. Timed iterations are numbered from 0, as a run prints them. Warm-up iterations have
-    negative numbers: the first is -1, the second -2.
+    If each iteration gets new data, the iteration includes the time to load the data and to copy it
+    to the input. Timed iterations are numbered from 0, as a run prints them. Warm-up iterations
+    have negative numbers: the first is -1, the second -2.
     """
 
     number: int
@@ -152,7 +159,7 @@ class Step(Lasting, msgspec.Struct, frozen=True, gc=False):
 
     @property
     def title(self) -> str:
-        """The name of the iteration in the lines of a run: `iteration 0`, or `warm-up 0`."""
+        """The name of the iteration in the lines of a run, such as `iteration 0` or `warm-up 0`."""
         return f"warm-up {-1 - self.number}" if self.number < 0 else f"iteration {self.number}"
 
     @property
@@ -162,11 +169,11 @@ class Step(Lasting, msgspec.Struct, frozen=True, gc=False):
 
 
 class Execution(Lasting, msgspec.Struct, frozen=True, gc=False):
-    """One execution of an operator; `operator` is its index in `Profile.operators`.
+    """One execution of an operator, whose index in `Profile.operators` is `operator`.
 
-    The execution lasts from `start_ns` to `end_ns` on `thread`. In this time, it first waits for
-    `wait_ns`, and then computes. If another thread dispatched it, that thread is recorded too. On a
-    CPU, `thread` is a thread of the host; on CUDA, it stands for a stream.
+    The execution lasts from `start_ns` to `end_ns` on `thread`. An execution first waits for
+    `wait_ns`, and then computes. If another thread dispatched the execution, `dispatch_thread` is
+    that thread. On a CPU, `thread` is a thread of the host; on CUDA, it stands for a stream.
     """
 
     operator: int
@@ -194,20 +201,21 @@ class Execution(Lasting, msgspec.Struct, frozen=True, gc=False):
     def work(self) -> Interval:
         """The begin and the end of the time in which the execution kept its thread busy.
 
-        If its dispatch is recorded, this is the time of computing, else the whole execution.
+        The interval is the time of computing if the dispatch of the execution is recorded, and the
+        whole execution if not.
         """
         return self.interval if self.dispatch is None else self.computation
 
     @property
     def dispatch(self) -> Interval | None:
-        """The begin and the end of the dispatch, None if it is not recorded."""
+        """The begin and the end of the dispatch, or None if the dispatch is not recorded."""
         if self.dispatch_start_ns is None or self.dispatch_end_ns is None:
             return None
         return self.dispatch_start_ns, self.dispatch_end_ns
 
     @property
     def host_thread(self) -> int:
-        """The thread that dispatched the execution; its own thread if no other is recorded."""
+        """The thread that dispatched the execution, or `thread` if no other thread is recorded."""
         return self.thread if self.dispatch_thread is None else self.dispatch_thread
 
 
@@ -245,7 +253,7 @@ class Span(Lasting, msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class CounterSample(msgspec.Struct, frozen=True, gc=False):
-    """A reading of a counter: `rss` in bytes, `cpu` in percent of one core."""
+    """A reading of a counter, which is `rss` in bytes or `cpu` in percent of one core."""
 
     name: str
     at_ns: int
@@ -256,8 +264,8 @@ class Allocation(msgspec.Struct, frozen=True, gc=False):
     """An allocation of memory (`size_bytes` above 0), or a release of memory (below 0).
 
     A release returns the memory that was last allocated at the same `address`. For an estimate, the
-    address is an arbitrary number. `source` says how the event is known: `static plan`, `estimate`,
-    `engine`.
+    address is an arbitrary number. `source` names the source of the event's data, which is `static
+    plan`, `estimate` or `engine`.
     """
 
     at_ns: int
@@ -269,7 +277,7 @@ class Allocation(msgspec.Struct, frozen=True, gc=False):
 
 
 class MemoryChunk(msgspec.Struct, frozen=True, gc=False):
-    """A piece of the static memory plan, in use from the first to the last operator."""
+    """A piece of the static memory plan, in use from `first_operator` to `last_operator`."""
 
     address: int
     size_bytes: Count = msgspec.field(name="size")
@@ -279,7 +287,7 @@ class MemoryChunk(msgspec.Struct, frozen=True, gc=False):
 
 
 class MemoryPlan(msgspec.Struct, frozen=True):
-    """The memory that an engine plans before a run; `static_bytes` is the size of this memory."""
+    """The memory that an engine plans before a run, with its size in `static_bytes`."""
 
     static_bytes: Count | None = None
     chunks: tuple[MemoryChunk, ...] = ()
@@ -317,10 +325,11 @@ class CpuUse(msgspec.Struct, frozen=True):
 class Cost(msgspec.Struct, frozen=True):
     """The cost of profiling: the median time of iterations with the profiler and without it.
 
-    If some iterations were disturbed, the undisturbed iterations have medians of their own. If too
-    few profiled iterations were undisturbed, the fastest profiled iteration counts, provided that
-    it was slower than most iterations without the profiler. `disturbed` says that the cost is not
-    known.
+    If some iterations were disturbed, the `calm` fields have the medians of the undisturbed
+    iterations. If too few profiled iterations were undisturbed, the time of the fastest profiled
+    iteration is used as the median of profiled iterations, provided that this iteration was slower
+    than most iterations without the profiler. `disturbed` says that the cost is not known because
+    of disturbances.
     """
 
     profiled_seconds: Seconds
@@ -333,7 +342,7 @@ class Cost(msgspec.Struct, frozen=True):
 
     @property
     def calm(self) -> tuple[float, float]:
-        """The seconds with profiling and without, of undisturbed iterations if they are known."""
+        """The median seconds with and without profiling, of undisturbed iterations if known."""
         with_it, without = self.calm_profiled_seconds, self.calm_unprofiled_seconds
         return (
             self.profiled_seconds if with_it is None else with_it,
@@ -355,9 +364,9 @@ class Correction(msgspec.Struct, frozen=True):
 class StepNoise(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The disturbances of one timed iteration by other work on the machine.
 
-    `waiting_ns` is the longest time that a runnable thread waited for a CPU, None if not known.
-    `causes` are the causes of disturbance (`lar.records.summary.Cause`), empty if nothing disturbed
-    the iteration.
+    `waiting_ns` is the longest time that a runnable thread waited for a CPU, or None if it is not
+    known. `causes` are the causes of disturbance (`lar.records.summary.Cause`), and is empty if
+    nothing disturbed the iteration.
     """
 
     step: int
@@ -368,10 +377,11 @@ class StepNoise(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Peak(msgspec.Struct, frozen=True):
     """The measured peak of a machine: float32 operations and bytes of main memory per second.
 
-    It was measured with as many threads as the run had. It is the best of `rounds` rounds. `spread`
-    is the distance of the median round from the best one, as a part of the best; the larger of two
-    figures counts. `measured_at` is the time of the last round, in UTC. A profile of an older lar
-    lacks `rounds`, `spread` and `measured_at`.
+    The peak was measured with as many threads as the run had, and is the best of `rounds` rounds.
+    `spread` is the difference between the best round and the median round, divided by the best
+    round. The spread is computed for operations and for bytes, and the larger of the two results is
+    taken. `measured_at` is the time of the last round, in UTC. A profile of an older lar lacks
+    `rounds`, `spread` and `measured_at`.
     """
 
     flops_per_second: float
@@ -386,9 +396,10 @@ class Peak(msgspec.Struct, frozen=True):
 class TriedSetting(msgspec.Struct, frozen=True):
     """A setting that `lar advise` tried, in turns with the run that was profiled.
 
-    `why` is the part of the profile that suggests the setting. `difference` compares its time with
-    the time of the run, None if it was not measured. `outputs` says how its outputs agree with
-    those of the run, empty if they were not compared. `error` says why the setting failed.
+    `why` is the part of the profile that suggests the setting. `difference` compares the times with
+    and without the setting, and is None if the setting was not measured. `outputs` says how the
+    outputs with and without the setting agree, and is empty if they were not compared. `error` says
+    why the setting failed.
     """
 
     flags: str
@@ -416,12 +427,13 @@ else:
 class ProfileFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The origin of a profile. `dropped` has a line for each thing that the engine did not record.
 
-    `dispatch_only` says that the engine does not report the device times of operators. Their times
-    are then those of the dispatch on the host. `times` says whether each execution has a time of
-    its own, or the engine reports only the mean of all iterations.
+    `dispatch_only` says that the engine does not report the device times of operators. With
+    `dispatch_only`, the recorded times of operators are times of the dispatch on the host. `times`
+    says whether each execution has its own time, or the engine reports only the mean of all
+    iterations.
 
     `noise` has an entry for each timed iteration in order; it is empty if noise was not recorded.
-    `plain` has the iterations of the run without the profiler: their seconds, and whether they were
+    `plain` has, for each iteration of the run without the profiler, its seconds and whether it was
     disturbed. `folder` is the folder in which the run was started; relative paths start there.
     `tried` has the settings that were tried after the run, in the order in which the profile
     suggests them.
@@ -455,10 +467,11 @@ class ProfileFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Profile(Record):
-    """All that one run has recorded; steps, executions, spans and counters are in order of time.
+    """All that one run has recorded, with steps, executions, spans and counters in order of time.
 
-    `engine_raw` is the engine's own profile of the last iteration, in the engine's JSON; empty if
-    the engine wrote no profile. `correction` says how times differ from the recorded times.
+    `engine_raw` is the engine's own profile of the last iteration, in the engine's JSON; it is
+    empty if the engine wrote no profile. If times were corrected, `correction` says how they differ
+    from the recorded times.
     """
 
     facts: ProfileFacts = field(default_factory=ProfileFacts)
@@ -479,12 +492,12 @@ class Profile(Record):
         return not (self.facts.device.startswith("cpu") or self.facts.dispatch_only)
 
     def timed_steps(self) -> tuple[Step, ...]:
-        """Return the timed iterations: all steps without those of the warm-up."""
+        """Return the timed iterations, which are all steps except the steps of the warm-up."""
         return tuple(step for step in self.steps if not step.warmup)
 
     @cached_property
     def timed_executions(self) -> tuple[Execution, ...]:
-        """The executions in timed iterations, without those of the warm-up."""
+        """The executions in timed iterations, without the executions in the warm-up."""
         return tuple(execution for execution in self.executions if not execution.warmup)
 
     def spans_of(self, *categories: Category, timed: bool = True) -> tuple[Span, ...]:
@@ -503,8 +516,9 @@ class Profile(Record):
     def host_ns(self, execution: Execution) -> int:
         """Return the time for which an execution kept the host busy.
 
-        This is the time of its dispatch and, on a CPU, of its computation. Time that belongs to
-        both counts once; waiting for a thread does not count.
+        The host is busy with the dispatch of the execution and, on a CPU, with its computation.
+        Time that belongs to both dispatch and computation is added only once. Time spent waiting
+        for a thread is not added.
         """
         if (dispatch := execution.dispatch) is None:
             return 0 if self.on_device else execution.duration_ns
@@ -523,7 +537,7 @@ NONES = {"I": -(1 << 31), "Q": -(1 << 63)}
 
 
 def values_in(kind: str, column: Sequence[int]) -> Iterable[int | None]:
-    """Return the values of a column, with None and bool in place of the integers for them."""
+    """Return the values of a column, and replace integers that stand for None or for a bool."""
     if kind in NONES:
         return map({NONES[kind]: None}.get, column, column)
     return map(bool, column) if kind == "B" else column
@@ -532,8 +546,9 @@ def values_in(kind: str, column: Sequence[int]) -> Iterable[int | None]:
 class Columns(Sequence[R], Generic[R]):
     """A sequence of records, kept as columns of integers; records can be added at the end.
 
-    `make` makes a record of its values when the record is read. `kinds` has the type of each
-    column: i or q for integers of 32 or 64 bits, I or Q if they may be None, B for true or false.
+    `make` is called when a record is read, and makes the record from its values. `kinds` has the
+    type of each column: i or q for integers of 32 or 64 bits, I or Q if they may be None, B for
+    true or false.
     """
 
     def __init__(self, make: Callable[..., R], kinds: str) -> None:
@@ -599,9 +614,10 @@ class ExecutionColumns(Columns[Execution]):
             self.append(each)
 
     def rewrite(self, executions: Iterable[Execution]) -> None:
-        """Replace the executions by others.
+        """Replace all executions by the given executions.
 
-        A new execution may be computed from an old one, if that stands at the same place or later.
+        A new execution may be computed during the replacement, from old executions at its own index
+        or at later indices.
         """
         count = 0
         for count, each in enumerate(executions, start=1):
@@ -630,7 +646,7 @@ class SpanColumns(Columns[Span]):
         self._common: list[Span] = []
 
     def add(self, start_ns: int, end_ns: int, step: int | None = None, **common: Any) -> None:
-        """Add a span; `common` are its other fields."""
+        """Add a span, whose other fields are given in `common`."""
         key = (*common, *common.values())
         with self._lock:
             place = self._places.setdefault(key, len(self._common))
@@ -651,7 +667,10 @@ class SpanColumns(Columns[Span]):
             self._append(place, each.start_ns, each.end_ns, each.step)
 
     def sort_by_time(self) -> None:
-        """Sort the spans by the time when they began; if two began at once, the longer is first."""
+        """Sort the spans by the time when they began.
+
+        If two spans began at once, the longer span comes first.
+        """
         _, starts, ends, _ = self._columns
         # Sorted twice, since sorting pairs would take much more memory than the spans.
         places = sorted(range(len(starts)), key=ends.__getitem__, reverse=True)

@@ -1,4 +1,4 @@
-"""The base classes of all records: frozen, plain data that become JSON without loss."""
+"""The base classes of all records, which are frozen, plain data that become JSON without loss."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ PART = 4096  # the most numbers of a column that become Python objects at once
 class Values:
     """An immutable dataclass.
 
-    All records share the methods of this class. `dataclass` would compile new methods for each
-    class, which takes as long for all records as loading an engine.
+    All records share the methods of this class. The decorator `dataclass` would compile new methods
+    for each class. For all classes of records together, this work would take as long as loading an
+    engine.
     """
 
     _given = dict[str, Any]()  # the names of the fields, with their defaults or their `Field`s
@@ -52,7 +53,7 @@ class Values:
         raise FrozenInstanceError(f"a record cannot be changed: {name}")
 
     def __post_init__(self) -> None:
-        """Complete a new record; called after its fields are set."""
+        """Complete a new record; the method is called after the fields are set."""
 
     def _values(self) -> tuple[Any, ...]:
         return tuple(getattr(self, name) for name in self._given)
@@ -89,7 +90,8 @@ class Encodable(Record):
     def to_json(self) -> str:
         """Return the JSON that `--json` writes.
 
-        `lar.read_result`, `lar.read_bench` or `lar.read_tune` reads it, by the kind of the record.
+        The function that reads this JSON is `lar.read_result`, `lar.read_bench` or `lar.read_tune`,
+        depending on the kind of the record.
         """
         return record_to_json(self).decode()
 
@@ -97,8 +99,8 @@ class Encodable(Record):
 class Numbers(Sequence[float | None]):
     """An immutable sequence of many numbers, any of which may be None.
 
-    A number takes at most 8 bytes of memory; a Python object takes 32. A slice shares the memory.
-    The sequence is equal to any sequence of the same numbers.
+    A number takes at most 8 bytes of memory; a Python object takes 32. A slice shares the memory of
+    the whole sequence. The sequence is equal to any sequence of the same numbers.
     """
 
     def __init__(self, values: Iterable[float | None]) -> None:
@@ -176,7 +178,7 @@ def pieces_of_json(record: Any) -> Iterator[bytes]:
 
 
 def elements_as_json(parts: Iterable[Sequence[Any]]) -> Iterator[bytes]:
-    """Yield the JSON of a list that comes in parts, without the brackets of the list."""
+    """Yield the JSON of a list that is given in parts, without the brackets of the list."""
     import msgspec
 
     for number, part in enumerate(parts):

@@ -1,7 +1,7 @@
-"""The records of a run: frozen, plain data that become JSON without loss.
+"""The records of a run, which are frozen, plain data that become JSON without loss.
 
-A `RunSpec` goes in, a `RunResult` comes out. The samples are raw data, and the summary is computed
-from the samples. No field of a record holds an array.
+A `RunSpec` describes a run, and a `RunResult` is the result of the run. The samples are raw data,
+and the summary is computed from the samples. No field of a record holds an array.
 
 All times are in seconds and all sizes in bytes. The names of fields contain the unit.
 """
@@ -38,14 +38,15 @@ R = TypeVar("R", bound="Ran")
 class TensorInfo(Record):
     """An input or output of a model: name, NumPy dtype name (or `string`) and shape.
 
-    If an axis of `shape` is None, any size is accepted. `resizable` says that the engine also takes
-    other sizes than those in `shape`, if the number of axes and of channels stays the same.
+    If an axis of `shape` is None, the axis may have any size. `resizable` says that the engine also
+    accepts other sizes than those in `shape`, if the number of axes and of channels stays the same.
 
     Attributes:
-        axes: the model's names of the axes; "" for an axis without a name, () if no axis has one.
-        any_rank: the model takes any number of axes; `shape` is then empty.
+        axes: the names of the axes in the model; the name is empty for an axis without a name, and
+            the tuple is empty if no axis has a name.
+        any_rank: the model accepts any number of axes, and `shape` is empty.
         optional: the model has a default value for this input.
-        sequence: the input or output is a sequence of such tensors.
+        sequence: the input or output is a sequence of tensors of this kind.
     """
 
     name: str
@@ -59,22 +60,31 @@ class TensorInfo(Record):
 
     @property
     def shape_text(self) -> str:
-        """The shape as a user types it, `{1,3,n}`: an axis of any size is its name, or `?`."""
+        """The shape as a user types it, such as `{1,3,n}`.
+
+        An axis of any size is written as its name, or as `?` if it has no name.
+        """
         return "?" if self.any_rank else format_shape(self.shape, self.axes)
 
 
 def format_shape(shape: Sequence[int | None], axes: Sequence[str] = ()) -> str:
-    """Return a shape as a user types it, `{1,3,n}`: an axis of any size is its name, or `?`."""
+    """Return a shape as a user types it, such as `{1,3,n}`.
+
+    An axis of any size is written as its name, or as `?` if it has no name.
+    """
     names = axes or ("",) * len(shape)
     sizes = zip(shape, names, strict=True)
     return "{" + ",".join(name or "?" if size is None else str(size) for size, name in sizes) + "}"
 
 
 class ImageSettings(Record):
-    """The conversion of an image, or of any array, for an input of a model; None changes nothing.
+    """The conversion of an image or another array for an input of a model.
 
-    `layout` is the layout of the model's input. `size` is height, width. The fed value is
-    `(pixel - mean) * scale`. `mean` and `scale` have one number for all channels, or one for each.
+    A setting that is None changes nothing.
+
+    `layout` is the layout of the model's input. `size` is height, width. The fed value is `(pixel -
+    mean) * scale`. `mean` and `scale` have one number for all channels, or one number for each
+    channel.
     """
 
     layout: Literal["nchw", "nhwc"] | None = None
@@ -85,7 +95,7 @@ class ImageSettings(Record):
 
 
 class Labelled(Record):
-    """An item of a data set; `label` is its class, None if unknown."""
+    """An item of a data set, with its class in `label`, or None if the class is not known."""
 
     number: int
     name: str
@@ -93,10 +103,10 @@ class Labelled(Record):
 
 
 class Item(Labelled):
-    """An item and its data.
+    """An item of a data set, with its data.
 
-    `inputs` are files by input name. If it is empty, the item is a slice of the stack that
-    `--input` names, at the item's number.
+    `inputs` are pairs of an input's name and a file. If `inputs` is empty, the data of the item is
+    the slice with the item's number in the array that `--input` names.
     """
 
     inputs: tuple[tuple[str, str], ...] = ()
@@ -105,8 +115,8 @@ class Item(Labelled):
 class Judgement(Record):
     """An output that a testcase checks.
 
-    `output` is its name in the model. `name` and `id` belong to the engine's assertion. `shown`
-    says that each run prints the output's error.
+    `output` is the output's name in the model. `name` and `id` identify the engine's own operator
+    that makes the check. `shown` says that each run prints the error of the output.
     """
 
     output: str = ""
@@ -118,8 +128,8 @@ class Judgement(Record):
 class Expected(Judgement):
     """The expected value of one output: the array in `file`, a .npy or an ONNX .pb.
 
-    If `output` is empty, the file has the name of the output, or `id` is its number. `limit` is the
-    largest allowed error; if it is None, the file has the limit.
+    If `output` is empty, the file contains the name of the output, or `id` is the output's number.
+    `limit` is the largest allowed error; if it is None, the file contains the limit.
     """
 
     file: str
@@ -127,11 +137,13 @@ class Expected(Judgement):
 
 
 class Case(Record):
-    """A testcase: `inputs` are pairs of an input's name and a file that `--input` reads.
+    """A testcase.
 
-    A folder comes without a name, since its files are named after inputs. `variables` are the
-    outputs that the engine reports. If the case is in a file that is not unpacked yet, only its
-    name is known.
+    The field `inputs` has pairs of an input's name and a file that `--input` can read.
+
+    A pair with a folder has an empty name, since the files in the folder are named after inputs.
+    `variables` are the outputs that the engine reports. If the case is in a file that is not
+    unpacked yet, only its name is known.
     """
 
     name: str
@@ -160,15 +172,18 @@ class Scenario(Record):
 
 
 class Stopping(Record):
-    """The conditions that end measuring, besides the number of iterations; None if not requested.
+    """The conditions that end measuring, besides the number of iterations.
+
+    A field is None if the user did not request its condition.
 
     Attributes:
         duration_seconds: the time to measure.
-        target_interval: measure until half the width of the 95 % interval of the median is at
-            most this share of the median; 0.01 is 1 %.
+        target_interval: measure until half the width of the 95 % confidence interval of the median,
+            divided by the median, is at most this share; 0.01 is 1 %.
         min_seconds: with a target, the shortest time to measure.
         max_seconds: with a target, the longest time to measure.
-        settle: warm up until the times of iterations settle: two successive windows agree.
+        settle: warm up until the times of iterations settle, which means that the times of two
+            successive windows agree.
         warmup_seconds: the shortest time to warm up.
         warmup_room: the number of further warm-up iterations that can be recorded.
     """
@@ -193,7 +208,7 @@ class Pacing(Record):
     Attributes:
         idle_seconds: the time that a runner sleeps before each iteration.
         rate: the number of requests that arrive per second, even if no runner is free.
-        arrivals: requests arrive at random, as a Poisson process, or at equal intervals.
+        arrivals: whether requests arrive at random, as a Poisson process, or at equal intervals.
     """
 
     idle_seconds: float | None = None
@@ -204,16 +219,16 @@ class Pacing(Record):
 class RunSpec(Record):
     """All that the user asked for in one run.
 
-    `settings` holds only the engine options that the user set, by key (`fast_run`).
+    `settings` has only the engine options that the user set, by keys such as `fast_run`.
 
     `python` is the Python interpreter of the worker; if it is empty, the parent's interpreter runs
-    the worker too. `shape` has sizes of axes of the inputs, by the model's name of an axis or by
-    `INPUT[AXIS]`.
+    the worker too. `shape` has sizes of the axes of inputs, by the name of an axis in the model or
+    by `INPUT[AXIS]`.
 
     `items` are the items of a data set. Each item is fed for `iterations` iterations. `item_names`
     has the names of all items of the data set, also of items that an earlier run has done. With
-    `tell_classes`, the first output is taken for scores of classes; `class_names` are the names of
-    these classes.
+    `tell_classes`, the first output is read as scores of classes, which have the names
+    `class_names`.
 
     `cases` are testcases. Each case is fed for `iterations` iterations; the warm-up uses the first
     case.
@@ -221,7 +236,7 @@ class RunSpec(Record):
     If `stopping` leaves the number of iterations open, `iterations` is the largest number that a
     runner can record. If the warm-up goes on until times settle, it has at least
     `warmup_iterations` iterations. `percentiles` are the percentiles of the summary; if it is
-    empty, the summary has the usual percentiles.
+    empty, the summary has the default percentiles.
 
     With a rate in `pacing`, or with a `scenario`, `iterations` is the number of requests that all
     runners serve together. In a scenario, MLPerf's load generator decides how many requests arrive
@@ -300,8 +315,8 @@ class MachineFacts(Record):
 class ModelFile(Record):
     """The model file of a run; its SHA-256 distinguishes two models with one name.
 
-    `weights` has the SHA-256 of each separate file of weights, by its path. It is empty unless a
-    function needs them.
+    `weights` has the SHA-256 of each separate file of weights, by its path. `weights` is empty
+    unless a function needs the checksums of weights.
     """
 
     path: str
@@ -313,10 +328,10 @@ class ModelFile(Record):
 class EngineFacts(Record):
     """The engine that ran the model: its version, driver and device, and the libraries it used.
 
-    `products` is the type to which factors of float32 products are rounded, empty if they are not
-    rounded. `threads` is the number of CPU threads that compute a copy of the model; None if not
-    known. `spin_seconds` is the most CPU time that a thread spends while it waits for work; 0 if
-    threads sleep, or if the time is not known.
+    `products` is the type to which float32 numbers are rounded before they are multiplied; it is
+    empty if they are not rounded. `threads` is the number of CPU threads that compute a copy of the
+    model, or None if it is not known. `spin_seconds` is the longest CPU time for which a thread
+    polls for work before it sleeps; it is 0 if threads do not poll, or if the time is not known.
     """
 
     name: str
@@ -342,29 +357,30 @@ class Packing(Record):
 
 
 class RunContext(Record):
-    """The facts that the parent process adds to a spec: how the run is made, where its files go.
+    """The facts that the parent process adds to a spec, such as where the files of the run go.
 
-    The worker gets these facts together with the spec. Results do not keep them.
+    The worker gets the `RunContext` together with the spec. The result of the run does not contain
+    the `RunContext`.
 
     Attributes:
         began: the time from which the time limit counts, on the monotonic clock.
         in_process: the run is made in the parent process, so that a debugger can be used.
         overwrite: new dumps may replace existing files.
         resume: a run of a data set continues an earlier run.
-        model: the facts about the spec's model file, None until the file is read.
-        model_file: the file to load instead of the spec's model file. It is a model that was
-            unpacked from the spec's file, in which it is packed with testcases.
+        model: the facts about the spec's model file, or None as long as the file is not read.
+        model_file: the file to load instead of the spec's model file, if the spec's file contains a
+            model with testcases, from which the model was unpacked.
         work_folder: a folder of the parent, for files that are needed after a worker is killed.
-        written: the places where the engine writes the files of options, by the option's key. The
-            files are moved to their final places when the run has ended well.
-        turns: the process makes timed iterations in turns with other processes, when the parent
-            asks for them. The spec's `iterations` are then the most that can be recorded.
+        written: the temporary paths to which the engine writes the files of options, by the
+            option's key. The files are moved to their final paths when the run has succeeded.
+        turns: the process makes timed iterations in turns with other processes, each time that the
+            parent asks for iterations, up to the spec's `iterations` in all.
         outputs_folder: the folder for the outputs of the last iteration; empty to keep no outputs.
         ranges: the open ranges of `lar.range` in the parent process.
-        packing: how to pack testcases, one testcase for each of the spec's `inputs`. The worker
-            then only packs, and does not run the model.
-        names: the user's names for flags and files in errors and warnings, if lar's names differ.
-            For example, an array from Python, or a file that was unpacked from the model file.
+        packing: how to pack testcases, one testcase for each of the spec's `inputs`, or None if the
+            worker runs the model instead of packing.
+        names: the user's names for flags and files in errors and warnings, if lar's names differ,
+            as for an array from Python or a file that was unpacked from the model file.
     """
 
     began: float = field(default_factory=time.monotonic)
@@ -392,10 +408,10 @@ class RunContext(Record):
 
 
 class Failure(ShortRecord):
-    """The error that ended a run: the parts of a `LarError`, and its exit code.
+    """The error that ended a run, given as the parts of a `LarError` and its exit code.
 
-    `message` is the whole line, made of the other parts; it is for readers of the JSON. A result of
-    an older lar has only `message`, which then becomes `problem`.
+    `message` is the whole line of the error, made of the other parts, for readers of the JSON. A
+    result of an older lar has only `message`, which then becomes `problem`.
     """
 
     problem: str = ""
@@ -423,12 +439,12 @@ class Failure(ShortRecord):
         return kind(self.problem, self.hint, self.detail, flag=self.flag, subject=self.subject)
 
     def called(self, names: Mapping[str, str]) -> Failure:
-        """Return this failure with the user's names for its flag and its subject."""
+        """Return this failure with its flag and its subject replaced by names that users know."""
         flag, subject = (names.get(part, part) for part in (self.flag, self.subject))
         return replace(self, flag=flag, subject=subject)
 
     def within(self, what: str) -> Failure:
-        """Return this failure with a part of the user's task at the start of the message."""
+        """Return this failure with `what`, such as a variant, put before its message."""
         return replace(self, flag="", subject=format_message(what, self.flag, self.subject))
 
 
@@ -441,10 +457,12 @@ class Tensor(Record):
 
 
 class Quantization(Record):
-    """The real numbers that integers stand for: (integer - zero point) * scale.
+    """The scale and zero point with which integers stand for real numbers.
 
-    One scale and one zero point hold for the whole tensor, or for one index of `axis` each. `axis`
-    is the number of an axis of the plain shape.
+    The real number is (integer - zero point) * scale.
+
+    There is one scale and one zero point for the whole tensor, or for each index of the axis
+    `axis`. `axis` is the number of an axis in the plain shape, without blocks.
     """
 
     scale: tuple[float, ...]
@@ -468,9 +486,9 @@ class GraphTensor(Tensor):
 class GraphOperator(Record):
     """An operator of a graph; its `key` is unique in the graph.
 
-    An operator of an engine may stand for several operators of the model. Then `origin` has the
-    model's names for the outputs of those operators. It is empty if the operator is the model's
-    own, or if those operators are not known.
+    If an operator of an engine stands for several operators of the model, `origin` has the model's
+    names for the outputs of these operators. `origin` is empty if the operator is one of the
+    model's operators, or if the model's operators are not known.
     """
 
     key: str
@@ -484,9 +502,9 @@ class GraphOperator(Record):
 class Origin(Record):
     """The run that made a dump, or a side of a comparison; unknown facts are empty.
 
-    `complete` is false if the run did not end well. `system`, `architecture` and `processor`
-    describe the machine of the run. `provider` is the engine's execution provider, if the engine
-    has several.
+    `complete` is false if the run failed or was ended early. `system`, `architecture` and
+    `processor` describe the machine of the run. `provider` is the engine's execution provider, if
+    the engine has several.
     """
 
     complete: bool = True
@@ -511,10 +529,10 @@ class FedInput(Tensor):
 
 
 class OutputSummary(Tensor):
-    """One output of the last iteration, in a few numbers that show a wrong run.
+    """One output of the last iteration, with a few statistics that may show a wrong run.
 
-    `sha256` is for a comparison of two runs. `minimum`, `maximum` and `mean` are over the finite
-    elements; if no element is finite, all three are None.
+    `sha256` shows whether two runs computed equal outputs. `minimum`, `maximum` and `mean` are
+    computed over the finite elements; if no element is finite, all three are None.
     """
 
     minimum: float | None = None
@@ -535,8 +553,9 @@ class TimeSources(Record):
 class NoiseSources(Record):
     """The source of each kind of noise; empty if this machine does not report this noise.
 
-    `throttled` is a limit of CPU time, and `heat` is the slowing down of hot CPUs. Both are in the
-    column `throttled` of the samples.
+    `throttled` is the source for time lost by a limit of CPU time, and `heat` is the source for
+    time lost by the slowing down of hot CPUs. The column `throttled` of the samples contains both
+    times.
     """
 
     queue_delay: str = ""
@@ -553,9 +572,10 @@ class Samples(Record):
 
     A column takes at most 8 bytes for each number, and can be compared with tuples. A column that
     was never measured is empty; a single number that was not measured is None. One reading of the
-    noise may cover several iterations, since a reading for each iteration would disturb them. Then
-    each iteration has a share of the reading, in proportion to its time. If there are several
-    runners, the samples of the first runner come first.
+    noise may cover several iterations, since a reading for each iteration would disturb the
+    iterations. If a reading covers several iterations, each iteration has a share of the reading in
+    proportion to its time. If there are several runners, the samples of the first runner come
+    first.
 
     Attributes:
         end_to_end: the time from the dispatch to the end of the wait.
@@ -572,7 +592,7 @@ class Samples(Record):
         throttled: the time that a limit of CPU time, or heat, held the process back.
         frequency: the frequency in Hz of the CPU that the iteration ran on.
         queueing: the time that the request waited until its runner was free.
-        probe: the time of a small, fixed piece of work after the iteration. It takes longer if
+        probe: the time of a small, fixed piece of work after the iteration, which takes longer if
             other programs use the core or its caches.
         runner: the number of the runner, empty if there is only one runner.
         case: the number of the testcase, or of the item of a data set, if the run has them.
@@ -634,8 +654,8 @@ class AlgorithmChoice(Record):
 class NumericError(Record):
     """The largest difference between an output and the same output with other algorithms.
 
-    `relative` is |a - b| / max(|a|, |b|, 1). Both figures are None if only one output has a NaN or
-    an infinity.
+    `relative` is |a - b| / max(|a|, |b|, 1). `absolute` and `relative` are None if only one output
+    has a NaN or an infinity.
     """
 
     output: str
@@ -646,10 +666,11 @@ class NumericError(Record):
 class Verdict(Judgement):
     """The comparison of one output with its expected value.
 
-    `error` is the largest |e-a| / max(min(|e|,|a|), 1) of all elements, None if an element is NaN
-    or infinite on one side only. `index` is the index of the first element whose error is above
-    `limit`; `actual` and `expected` are its two values as text, and empty without such an element.
-    If the dtypes or shapes differ, `actual` and `expected` name these.
+    `error` is the largest |e-a| / max(min(|e|,|a|), 1) of all elements, or None if an element is
+    NaN or infinite on one side only. `index` is the index of the first element whose error is above
+    `limit`. `actual` and `expected` are the two values of this element as text, and are empty if no
+    error is above `limit`. If the dtypes or shapes differ, `actual` and `expected` contain the
+    dtypes or shapes.
     """
 
     error: float | None
@@ -661,7 +682,7 @@ class Verdict(Judgement):
 
 
 class CaseResult(Record):
-    """The result of a testcase: the worst run of each output.
+    """The result of a testcase, with the worst verdict of all its runs for each output.
 
     `passed` is None if the testcase has no expected outputs.
     """
@@ -672,7 +693,7 @@ class CaseResult(Record):
 
 
 class ItemClasses(Labelled):
-    """The classes that the first output gives an item: the five highest scores, best first."""
+    """The five classes to which the first output gives the highest scores, best class first."""
 
     classes: tuple[int, ...]
     scores: tuple[float, ...]
@@ -681,8 +702,9 @@ class ItemClasses(Labelled):
 class ScenarioResult(Record):
     """The result of MLPerf's load generator.
 
-    `reasons` say in the load generator's own words why a run is invalid. `figures` are its results,
-    by their names in its detailed log, such as `result_99.00_percentile_latency_ns`.
+    `reasons` say in the load generator's own words why a run is invalid. `figures` are the load
+    generator's results, by the names that they have in its detailed log, such as
+    `result_99.00_percentile_latency_ns`.
     """
 
     version: str
@@ -695,18 +717,19 @@ class Stopped(Record):
     """How measuring ended, if the number of iterations was not the only condition.
 
     Attributes:
-        ending: the condition that ended it; `room` means that no more samples could be recorded.
+        ending: the condition that ended measuring, where `room` means that no more samples could be
+            recorded.
         met: whether the user's target was reached. A rate is reached if requests can be served as
             fast as they arrive.
         seconds: the time of measuring, without the warm-up.
-        reached: half the width of the 95 % interval of the median, as a share of the median; None
-            if it was not a target, or if there were too few samples.
-        undisturbed: some iterations were disturbed, and `reached` is for the median of the others.
-        settled: whether two windows of the warm-up agreed; None if that was not requested.
+        reached: half the width of the 95 % confidence interval of the median, divided by the
+            median, or None if the user gave no target for it or there were too few samples.
+        undisturbed: whether `reached` is for the median of only the undisturbed iterations.
+        settled: whether the times of the warm-up settled, or None if this was not requested.
         offered: the number of requests that had arrived, if they arrive at a rate.
         unserved: the number of these requests that no runner had begun when measuring ended.
         load: the number of requests that arrive while one request is served, divided by the number
-            of runners. If it is 1 or more, the queue grows for as long as requests arrive.
+            of runners; if the load is 1 or more, the queue grows for as long as requests arrive.
     """
 
     ending: Ending
@@ -723,14 +746,15 @@ class Stopped(Record):
 class Ran(Record):
     """The facts that a run and a variant of a bench share: engine, model, inputs and outcome.
 
-    A variant has several processes. Its `outputs` and its `load_seconds` are those of the first.
+    A variant of a bench has several processes, of which only the first gives `outputs` and
+    `load_seconds`.
 
     Attributes:
         fed: the inputs that were fed.
         outputs: the outputs of the last iteration.
         load_seconds: the time to load the model.
         peak_memory_bytes: the most memory that a process held.
-        failure: why the run was refused, or did not end well.
+        failure: why the run was refused, failed or was ended early.
     """
 
     engine: EngineFacts | None = None
@@ -750,7 +774,10 @@ class Ran(Record):
 
 
 class Made(Encodable):
-    """The facts of every result about its making; `failure` says why it ended early, if it did."""
+    """The facts that every result has about the way it was made.
+
+    If the work ended early, `failure` says why.
+    """
 
     lar_version: str = ""
     started_at: str = ""
@@ -760,19 +787,20 @@ class Made(Encodable):
 
 
 class RunResult(Ran, Made):
-    """All facts about one run, which may have ended well or not.
+    """All facts about one run, which may have succeeded or failed.
 
     `iterations_seconds` is the time from the start of the first timed iteration to the end of the
-    last, over all runners. It is known if there are several runners, or if requests arrive at a
-    rate, and all runners have ended. `stopped` says how measuring ended, if the number of
-    iterations was open or requests arrived at a rate. `algorithms` and `numeric_errors` are known
-    if winograd was preferred.
+    last, over all runners. `iterations_seconds` is known only if all runners have ended, and if
+    there are several runners or requests arrive at a rate. `stopped` says how measuring ended, if
+    the number of iterations was open or requests arrived at a rate. `algorithms` and
+    `numeric_errors` are known only if the run preferred winograd algorithms.
 
-    `cases` has the results of the testcases. `items` has the classes of a data set's items; `top1`
-    and `top5` are the shares of labelled items whose class was first, or among the first five.
-    `profiled` has the samples of a second run, with the profiler, if `--profile` was given.
-    `uncached_operators` counts the operators that ran but are not in the given cache. `summary` is
-    None if no iteration was timed, and in results of older versions.
+    `cases` has the results of the testcases. `items` has the classes of a data set's items. `top1`
+    is the share of labelled items whose class had the highest score, and `top5` is the share of
+    labelled items whose class was among the five highest. `profiled` has the samples of a second
+    run, with the profiler, if `--profile` was given. `uncached_operators` counts the operators that
+    ran but are not in the given cache. `summary` is None if no iteration was timed, or if an older
+    version of lar wrote the result.
     """
 
     spec: RunSpec
@@ -802,7 +830,7 @@ class RunResult(Ran, Made):
 
     @property
     def latency(self) -> Summary:
-        """The summary of the timed iterations: `result.latency.median`, in seconds.
+        """The summary of the timed iterations, such as `result.latency.median` in seconds.
 
         Raises:
             LarError: no iteration was timed, or an older lar wrote the result without a summary.
@@ -816,7 +844,8 @@ class RunResult(Ran, Made):
     def arrays(self) -> Arrays:
         """The outputs of the last iteration, by name, of a run with `keep_outputs=True`.
 
-        Outputs that NumPy cannot hold, such as strings, are left out. The JSON has no outputs.
+        Outputs that NumPy cannot hold, such as strings, are left out. Outputs are not written as
+        JSON.
 
         Raises:
             LarError: the outputs were not kept.
@@ -828,9 +857,10 @@ class RunResult(Ran, Made):
         return arrays
 
     def rows(self) -> list[dict[str, float | None]]:
-        """Return a dictionary for each timed iteration: `pandas.DataFrame(result.rows())`.
+        """Return a dictionary for each timed iteration, for `pandas.DataFrame(result.rows())`.
 
-        It has the number of the iteration, and its measured figures by the names of `Samples`.
+        Each dictionary has the number of the iteration, and the measured figures under their names
+        in `Samples`.
         """
         columns = {"iteration": range(len(self.samples.end_to_end)), **vars(self.samples)}
         measured = {name: column for name, column in columns.items() if column}
@@ -841,18 +871,18 @@ def read_result(data: bytes | str) -> RunResult:
     """Decode a result that `--json` wrote, in any format that lar has ever written.
 
     Raises:
-        ValueError: the text is not JSON, not a result in a format that this lar reads, or it has
+        ValueError: the text is not JSON, or is not a result in a format that this lar reads, or has
             values that no run can have.
     """
     return check_result(record_of_format(data, RunResult))
 
 
 def check_result(result: RunResult) -> RunResult:
-    """Return a result, after a check that a run can have such a result.
+    """Check that a run can have this result, and return the result unchanged.
 
     Raises:
-        ValueError: the result has too many copies of the model or an impossible percentile, columns
-            of samples differ in length, or a time is negative or infinite.
+        ValueError: the result has too many copies of the model, an impossible percentile, columns
+            of samples of different lengths, or a time that is negative or infinite.
     """
     copies = result.spec.settings.get("thread", 1)
     if type(copies) is not int or not 0 < copies <= MOST_COPIES:
@@ -871,11 +901,11 @@ class ModelInfo(Record):
     """The content of a model file, which is read without running the model.
 
     `operators` counts operators by type, the most frequent type first. `flops` counts a
-    multiply-accumulate as two operations. It is None if it depends on an unknown shape;
-    `flops_unknown` then has the types of such operators. `activation_bytes` is the size of the
-    results of all operators, without the model's outputs. All sizes in bytes are None if a shape is
-    unknown. `at` has shapes of inputs by name; if it is not empty, FLOPs and bytes are for these
-    shapes.
+    multiply-accumulate as two operations. `flops` is None if it depends on an unknown shape, and
+    `flops_unknown` then has the types of the operators that could not be counted.
+    `activation_bytes` is the size of the results of all operators, without the model's outputs. All
+    sizes in bytes are None if a shape is unknown. `at` has shapes of inputs by name. If `at` is not
+    empty, FLOPs and bytes are computed for these shapes.
     """
 
     engine: str
@@ -896,7 +926,10 @@ class ModelInfo(Record):
 def add_verdicts(
     results: tuple[CaseResult, ...], number: int, name: str, verdicts: Sequence[Verdict]
 ) -> tuple[CaseResult, ...]:
-    """Add the verdicts of one more run of a testcase to the results; cases come in their order."""
+    """Add the verdicts of one more run of a testcase to the results of all testcases.
+
+    The testcases are added in the order of their numbers.
+    """
     known = results[number].verdicts if number < len(results) else verdicts
     worst = tuple(max(pair, key=error_of) for pair in zip(known, verdicts, strict=False))
     passed = all(verdict.passed for verdict in worst) if worst else None
@@ -905,5 +938,5 @@ def add_verdicts(
 
 
 def error_of(verdict: Verdict) -> float:
-    """Return a verdict's error as a number."""
+    """Return a verdict's error as a number, which is infinity if the error is None."""
     return math.inf if verdict.error is None else verdict.error

@@ -25,13 +25,13 @@ class Difference(Record):
     """The difference in time between A and B.
 
     Attributes:
-        ratio: the time of B divided by the time of A; 1.03 if B is 3 % slower.
-        interval: the confidence interval of the ratio, corrected for repeated looks and for several
-            comparisons; None if the interval has no ends.
+        ratio: the time of B divided by the time of A, such as 1.03 if B is 3 % slower.
+        interval: the confidence interval of the ratio, corrected for repeated looks at the data and
+            for several comparisons, or None if the interval has no ends.
         verdict: whether B is shown to be faster or slower than A.
         reason: why the difference is not judged; empty if it is judged.
-        smallest_detectable: the smallest change that would have been shown in 90 % of cases, 0.02
-            for 2 %; None if the difference is not judged.
+        smallest_detectable: the smallest change that would have been shown in 90 % of cases, such
+            as 0.02 for 2 %, or None if the difference is not judged.
         processes: the number of pairs of processes, or of runs of both sides.
         pairs: the number of ratios, or of samples, in all processes.
     """
@@ -58,12 +58,12 @@ class QueueSummary(Record):
 
     Attributes:
         offered_per_second: the rate of requests that the user asked for.
-        arrived_per_second: the rate at which requests arrived; it differs from the offered rate if
-            arrivals are random. None for a single request.
-        served_per_second: the rate at which requests were served, None if the run did not end well.
-        load: the same as in `Stopped`.
-        busy: the share of time in which a runner served a request, None if the run did not end
-            well.
+        arrived_per_second: the rate at which requests arrived, which differs from the offered rate
+            if arrivals are random, or None for a single request.
+        served_per_second: the rate at which requests were served, or None if the run failed.
+        load: the number of requests that arrive while one request is served, divided by the number
+            of runners.
+        busy: the share of time in which a runner served a request, or None if the run failed.
         waiting_percentiles: the percentiles that the number of requests supports, by rank.
     """
 
@@ -86,21 +86,22 @@ class Summary(Record):
     """A few figures about the timed iterations of a run. Times are seconds.
 
     Attributes:
-        interval: the confidence interval of the median; None if there are too few samples.
+        interval: the confidence interval of the median, or None if there are too few samples.
         percentiles: the requested percentiles that the number of samples supports, by rank.
-        iterations_per_second: the rate of all runners together; None if the times are 0, or if
+        iterations_per_second: the rate of all runners together, or None if the times are 0 or
             runners slept before each iteration.
-        items_per_second: the rate of items. An iteration computes a batch of items, or one item of
-            a data set. None if the batch size is not known, or differs between iterations.
+        items_per_second: the rate of items, where an iteration computes a batch of items or one
+            item of a data set, or None if the batch size is not known or differs between
+            iterations.
         disturbed_count: the number of iterations that something else on the machine disturbed.
-        disturbed: the number of disturbed iterations by cause; an iteration with two causes counts
-            for both.
-        undisturbed_median: the median of the undisturbed iterations, None if all were disturbed.
-        undisturbed_interval: the confidence interval of that median.
-        cpu_median: the median CPU time of the thread that computed most in an iteration; None if
-            not known. For a run on one thread it is the latency on a quiet machine.
-        trust: the figure that decides. "cpu" is `cpu_median`. "nothing" means that too few
-            iterations were undisturbed, and that the CPU time is not the latency.
+        disturbed: the number of disturbed iterations by cause; an iteration that has two causes is
+            counted under each cause.
+        undisturbed_median: the median of the undisturbed iterations, or None if all were disturbed.
+        undisturbed_interval: the confidence interval of `undisturbed_median`.
+        cpu_median: the median CPU time of the thread that computed most in an iteration, which is
+            the latency on a quiet machine if the run has one thread, or None if it is not known.
+        trust: the figure to trust, where "cpu" is `cpu_median`, and "nothing" means that too few
+            iterations were undisturbed and that the CPU time does not show the latency.
         queue: the summary of requests, if they arrived at a rate; all other figures are then about
             the service of requests.
     """

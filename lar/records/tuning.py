@@ -1,7 +1,7 @@
-"""The records of a search for the fastest settings: its space, the request, and the result.
+"""The records of a search for the fastest settings: choices, request and result.
 
-The measurements of a search are results of runs (`RunResult`), one for each process. They are in a
-store like the store of `lar history`.
+The measurements of a search are results of runs (`RunResult`), one for each process. The results of
+runs are in a store of the kind that `lar history` uses.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ class Choice(Record):
     """One of the settings that a dimension offers.
 
     Attributes:
-        name: the name of the choice in tables, unique in the space: `nchw88`.
+        name: the name of the choice in tables, such as `nchw88`, unique in the space.
         options: the options that the choice sets, by key, as `lar.run` takes them.
-        search: further options of a run that fills a cache before the first measurement; empty if
-            no cache is needed. Such a run may take minutes.
-        cache: the key of the option that names the file of the cache; empty without a cache. The
-            file belongs to the session, so `options` does not have it.
-        cache_depends: the dimensions whose choices decide the content of the cache; candidates
-            with the same choices in these dimensions share one cache.
-        allow: the permission that the user must give, empty if none is needed.
+        search: further options of a run that fills a cache before the first measurement, which may
+            take minutes; empty if no cache is needed.
+        cache: the key of the option that names the file of the cache, which is not in `options`
+            since the file belongs to the session; empty without a cache.
+        cache_depends: the dimensions whose choices determine the content of the cache; candidates
+            with equal choices in these dimensions share one cache.
+        allow: the permission that the user must give, or empty if no permission is needed.
         for_full: the choice is tried only in the space `full`.
         measures_at_load: the engine measures algorithms each time that it loads the model, which
-            may take long; the measurements are not kept.
-        objectives: the objectives that the choice can change, empty for all.
+            may take long, and does not store these measurements.
+        objectives: the objectives that the choice can change, or empty if it can change all
+            objectives.
     """
 
     name: str
@@ -53,7 +54,7 @@ class Choice(Record):
 
 
 class Dimension(Record):
-    """A group of choices, such as `layout` or `threads`; a candidate has at most one of them."""
+    """A group of choices, such as `layout`, of which a candidate has at most one choice."""
 
     name: str
     choices: tuple[Choice, ...]
@@ -73,14 +74,14 @@ failed       the plain run cannot be measured
 
 
 class TunedSettings(Record):
-    """The settings that won, for `lar MODEL --settings FILE`, and the conditions of the search.
+    """The best settings, for `lar MODEL --settings FILE`, and the conditions of the search.
 
     Attributes:
-        options: the options by key, as `lar.run` takes them; the path of a cache is relative to
-            the file of settings.
+        options: the options by key, as `lar.run` takes them; the path of a cache is relative to the
+            file of settings.
         engine: the engine, and its version, with which the settings were measured.
-        value: the objective with the settings.
-        baseline_value: the objective without the settings.
+        value: the value of the objective with the settings.
+        baseline_value: the value of the objective without the settings.
     """
 
     options: dict[str, OptionValue]
@@ -101,8 +102,8 @@ class TunedSettings(Record):
 class ModelSpace(Record):
     """All choices that can be tried with one of the competing models.
 
-    The models are one network in several formats. `options` are the user's options; they hold for
-    all candidates of this model, the plain run included.
+    The models are one network in several formats. `options` are the user's own options, which apply
+    to all candidates of this model and also to its plain run.
     """
 
     model: str
@@ -112,7 +113,9 @@ class ModelSpace(Record):
 
 
 class Candidate(Record):
-    """A model with settings; `choices` has the names of the choices in the order of the dimensions.
+    """A model with settings.
+
+    `choices` has the names of the chosen settings, in the order of the dimensions.
 
     A candidate without choices is the plain run of its model. The plain run of the first model is
     the baseline.
@@ -141,8 +144,9 @@ class TuneRequest(Record):
     """The user's request for a search.
 
     `extent` is `quick`, `full`, or a file that lists the choices to try. `budget_seconds` is the
-    time of all sittings of a session together. `margin` is the smallest gain that is worth
-    measuring, such as 0.01 for 1 %. `not_tried` are the choices that the spaces leave out.
+    time that all runs of `lar tune` in one session may take together. `margin` is the smallest gain
+    that is worth measuring, such as 0.01 for 1 %. `not_tried` are the choices that the spaces leave
+    out.
     """
 
     spaces: tuple[ModelSpace, ...] = ()
@@ -157,19 +161,23 @@ class TuneRequest(Record):
 
 
 class RankedCandidate(Record):
-    """A row of the ranking, flat: `pandas.DataFrame(tuning.ranking)` has a column for each field.
+    """A row of the ranking, without nested records.
+
+    `pandas.DataFrame(tuning.ranking)` has a column for each field.
 
     Attributes:
-        name: the name of the candidate in tables: `plain`, `nchw88 + 2 threads`.
+        name: the name of the candidate in tables, such as `plain` or `nchw88 + 2 threads`.
         options: the options that the candidate adds to the plain run, by key, without the files of
             caches.
-        value: the objective in seconds or bytes: the value of the plain run times the ratio. The
-            ranking is sorted by it.
-        ratio: the candidate's objective divided by that of the first model's plain run, from
-            processes that took turns.
-        ratio_low, ratio_high: the interval of the ratio, None if there are too few processes.
+        value: the value of the objective in seconds or bytes, by which the ranking is sorted; it is
+            the value of the plain run multiplied by `ratio`.
+        ratio: the candidate's value of the objective divided by the value of the first model's
+            plain run, measured in turns.
+        ratio_low, ratio_high: the ends of the confidence interval of the ratio, or None if there
+            are too few processes.
         processes: the number of measured processes.
-        outputs: how the outputs agree with those of the plain run; empty if they were not compared.
+        outputs: how the outputs agree with the outputs of the plain run; empty if they were not
+            compared.
         verdict: whether the candidate is shown to be faster or slower, in words.
         error: why the candidate failed, or what is wrong with its outputs.
     """
@@ -194,9 +202,11 @@ class RankedCandidate(Record):
 
 
 class TuneResult(Made):
-    """The result of a search; `wall_seconds` is the time of all sittings.
+    """The result of a search.
 
-    `tuned` are the best settings, in the form that `--settings` reads; None if nothing was
+    `wall_seconds` is the time that all runs of `lar tune` in the session have taken together.
+
+    `tuned` has the best settings, in the form that `--settings` reads, or None if nothing was
     measured. `failure` says why the plain run failed, or why an interrupted search could not go on.
     """
 
@@ -214,7 +224,7 @@ class TuneResult(Made):
 
     @property
     def error(self) -> LarError | None:
-        """The error that ended the search early; None if no error ended it."""
+        """The error that ended the search early, or None if no error ended it."""
         if self.failure is None:
             return None
         of_plain = self.ending == "failed"
@@ -222,7 +232,7 @@ class TuneResult(Made):
 
     @property
     def best(self) -> RankedCandidate | None:
-        """The best row: the row of the plain run if no candidate was shown to be better."""
+        """The best row of the ranking: the plain run, unless a candidate was shown to be better."""
         return next((each for each in self.ranking if each.is_best), None)
 
     @property
@@ -237,7 +247,7 @@ def choices_by_name(space: ModelSpace) -> Mapping[str, Choice]:
 
 
 def space_of(result: TuneResult) -> ModelSpace | None:
-    """Return the space of the best candidate, None if nothing was measured."""
+    """Return the space of the best candidate, or None if nothing was measured."""
     best = result.best
     spaces = (it for it in result.request.spaces if best and it.engine == best.engine)
     return next((it for it in spaces if best and it.model == best.model), None)
