@@ -1,19 +1,22 @@
-"""Computes how large a difference between two tensors rounding can explain.
+"""Computes the largest difference between two tensors that rounding can explain.
 
-An operator adds an error of its own to the errors of its inputs. The coarser type of the two sides
-decides: the relative rounding u of a floating-point type, or the step s of a quantised type.
+An operator adds its own rounding error to the errors of its inputs. The added error follows from
+the coarser type of the two sides. A floating-point type has the relative rounding u, and a
+quantised type has the step s.
 
-- Storing the output adds u times each element; for a quantised type s / 2 at most, and s / sqrt(12)
-  on average.
-- A sum of K products in precision u adds about sqrt(K) u. K is that of a usual convolution. If only
-  the factors are rounded, as in TF32, the sum adds u, and storing adds nothing.
-- Weights that are stored in the coarse type add the same error again.
+Storing the output adds u times each element. For a quantised type, storing adds s / 2 at most, and
+s / sqrt(12) on average.
 
-Errors of the inputs are passed on. An addition or a maximum adds them up; other operators may
-enlarge them several times. An error is the length of the difference, divided by the length of the
-tensor. An operator with a much larger error is at fault.
+A sum of K products in precision u adds about sqrt(K) u, where K is the number of products in a
+usual convolution. If only the factors are rounded, as in TF32, the sum adds u, and storing adds
+nothing. Weights that are stored in the coarse type add a rounding error too.
 
-All of this is for sides that compute in a type coarser than float32. Two float32 runs are compared
+An operator also passes on the errors of its inputs. An addition or a maximum adds up these errors,
+and other operators may enlarge the errors several times. An error is the length of the difference,
+divided by the length of the tensor. An operator is at fault if its error is much larger than the
+computed error.
+
+These rules are for sides that compute in a type coarser than float32. Two float32 runs are compared
 with a fixed tolerance, which detects errors smaller than the error of any cast.
 """
 
@@ -117,7 +120,7 @@ class Explained(NamedTuple):
 
     @property
     def limit(self) -> float:
-        """The largest error of the whole that counts as rounding."""
+        """The largest error of a whole tensor that counts as rounding."""
         usual = DEFAULT_RTOL.get(self.precision, 0.0)
         return max(min(SLACK * self.error, MOST_EXPLAINED), usual)
 
@@ -144,7 +147,10 @@ class Explained(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The step between neighbours of a quantised type, its bits, and its ends in steps."""
+    """The step between neighbouring values of a quantised type, its bits, and its range.
+
+    `ends` has the lowest and the highest value as numbers of steps.
+    """
 
     size: float
     bits: int
@@ -158,9 +164,10 @@ Explain = Callable[[Size, Elements], "Explained | None"]
 def worst_channel_of(one: Elements, other: Elements, fill: float) -> float:
     """Return the largest relative error of a channel.
 
-    The error is relative to the channel's length, or to the usual length of a channel if that is
-    larger. This shows one wrong channel among many, for which the error of the whole tensor is
-    small. Numbers that are not finite on one side, or as large as a fill, are left out.
+    The error is relative to the length (L2 norm) of the channel, or to the usual length of a
+    channel if the usual length is larger. This error shows one wrong channel among many channels,
+    which hardly changes the error of the whole tensor. Numbers that are not finite on one side, or
+    as large as a fill, are left out.
     """
     shape = other.shape
     axis = channel_axis(len(shape))
@@ -187,7 +194,10 @@ def coarsest(precisions: Iterable[str]) -> str:
 
 
 class Rounding:
-    """The differences that rounding explains in two graphs; `by_node` has the pair of each node."""
+    """The differences that rounding explains in two graphs.
+
+    `by_node` has the pair of each node.
+    """
 
     def __init__(self, graphs: tuple[Graph, Graph], values: tuple[Values, Values]) -> None:
         self.graphs, self.values = graphs, values
@@ -203,9 +213,9 @@ class Rounding:
     def explain(
         self, pair: Pair, sources: Sequence[TensorComparison], size: Size, _: Elements
     ) -> Explained | None:
-        """Return the difference that rounding explains in a pair.
+        """Return the difference between the tensors of a pair that rounding explains.
 
-        The result is None if all types are as fine as float32. `size` is that of the expected
+        The result is None if all types are as fine as float32. `size` is the `Size` of the expected
         tensor.
         """
         regions = [region_of(node, self.by_node) for node in pair[:2]]
@@ -244,7 +254,7 @@ class Rounding:
     def rounded_within(self, pair: Pair) -> Iterator[tuple[int, DumpedTensor, DumpedTensor]]:
         """Yield the tensors that are rounded to integers between a pair and its sources.
 
-        Each item has the side, the tensor of integers, and the tensor before rounding.
+        Each yielded item has the side, the tensor of integers, and the tensor before rounding.
         """
         for side, end in enumerate(pair[:2]):
             for node in region_of(end, self.by_node):
@@ -283,7 +293,7 @@ class Rounding:
     def explain_constant(
         self, pair: ConstantPair, size: Size, elements: Elements
     ) -> Explained | None:
-        """Return the difference of two constants that rounding explains.
+        """Return how large a difference between two constants rounding explains.
 
         The result is None if neither constant has a coarse type.
         """
@@ -349,10 +359,11 @@ class Rounding:
 
 
 def precision_of_sides(graphs: Sequence[Graph]) -> str:
-    """Return the coarse type that one of two sides computes in, or to which it rounds factors.
+    """Return the coarse type in which a side computes, or to which a side rounds factors.
 
-    If both sides compute the same graph in a wider type than the model's, the model's weights were
-    rounded only once, for both sides. If an engine fuses operators, it rounds weights again.
+    The type of the model does not count if both sides compute the same graph in a wider type: then
+    both sides use the same rounded weights. But an engine that fuses operators rounds the weights
+    again.
     """
     stored = coarsest(map(stored_type_of, graphs))
     named = [
@@ -384,8 +395,9 @@ def inherited(
 ) -> float:
     """Return the error that a tensor gets from the errors of its inputs.
 
-    `scale` is the tensor's size. If an input differs by more than rounding explains, only the
-    explained part is passed on, and does not grow: a fault must not explain the errors behind it.
+    `scale` is the root mean square of the tensor. If an input differs by more than rounding
+    explains, only the explained part of its error is passed on, without growth. Otherwise a fault
+    would explain the errors of later operators.
     """
     errors, failed = [], [0.0]
     for source in sources:
