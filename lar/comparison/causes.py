@@ -71,7 +71,7 @@ class Ranges:
         ]
 
     def describe(self, pair: Pair) -> str:
-        """Say in words how much coarser a scale is than the values need; empty if it is right.
+        """Say in words how much coarser a scale is than the values need; empty for a right scale.
 
         The text is also empty for an input of the model, for a tensor with the scale of its source,
         and for a tensor whose source has a scale that is nearly as much too coarse.
@@ -345,7 +345,7 @@ def find_saturation(sides: Sides) -> str:
 
 
 def find_border(sides: Sides) -> str:
-    """Detect that images differ only at their borders, which shows another padding."""
+    """Detect that images differ only at their borders, since the sides pad images differently."""
     difference = sides.difference
     if difference.ndim != 4 or min(difference.shape[2:]) < 5:
         return ""

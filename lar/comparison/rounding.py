@@ -331,7 +331,7 @@ class Rounding:
         return [step for step in found if step]
 
     def step_of(self, side: int, tensor: DumpedTensor | TensorFacts) -> Step | None:
-        """Return the step of a quantised tensor, with the largest of its scales; else None."""
+        """Return the step of a quantised tensor by its largest scale, or None for other tensors."""
         quantization = self.values[side].quantization_of(tensor)
         if quantization is None:
             return None

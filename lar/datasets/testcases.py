@@ -43,7 +43,7 @@ OLD_HEAD = struct.Struct("<4s12xQ")
 class Source(NamedTuple):
     """A model file and its testcases: their folders, or how many are packed in the file.
 
-    `is_input` says that `--input` names the folder.
+    `is_input` says that `--input` names the folder of the testcase.
     """
 
     model: str
@@ -104,7 +104,7 @@ def check_data(texts: Sequence[str]) -> None:
 
 
 def add_test_set(source: Source, texts: Sequence[str]) -> Source:
-    """Return a source with the testcase of `--input`, if that is a folder with expected outputs."""
+    """Return a source with the testcase of `--input`, if it is a folder with expected outputs."""
     parts = split_items(*texts)
     if source.case_count or len(parts) != 1 or not os.path.isdir(parts[0]):
         return source
@@ -129,7 +129,7 @@ def cases_of(source: Source) -> Iterator[Case]:
 
 
 def graphs_in(path: str) -> list[tuple[int, int]]:
-    """Return where each graph begins and ends, first the model's; empty if the file has none.
+    """Return where each graph of a file begins and ends, first the model's; empty without graphs.
 
     Raises:
         UsageError: the file is damaged, or cannot be read.
@@ -163,9 +163,9 @@ def broken(path: str, problem: str) -> UsageError:
 
 
 def end_of_graph(file: BinaryIO, begin: int, size: int) -> int | None:
-    """Return where the graph that begins at a byte ends; None if no graph begins there.
+    """Return the end of the graph that begins at a byte, or None if no graph begins there.
 
-    If the file ends inside the graph's head, the number is greater than the file's size.
+    If the file ends inside the graph's head, the returned number is greater than the file's size.
     """
     file.seek(begin)
     head = file.read(OLD_HEAD.size)

@@ -4,9 +4,10 @@
     the name, the elements
 
 The file is little-endian and has no gaps (mgb::debug::dump_tensor). MegEngine always writes seven
-axes, with size 0 for unused axes. It has no arrays without axes, and hardly any arrays without
-elements, whose shape this format would lose. For an array without elements, lar writes only the
-axes of the array. For an array without axes, lar writes one axis of size 1.
+axes, with size 0 for unused axes. MegEngine has no arrays without axes, and hardly any arrays
+without elements. Seven axes would not show the shape of an array without elements. For an array
+without elements, lar writes only the axes of the array. For an array without axes, lar writes one
+axis of size 1.
 
 MegEngine's own reader expects names in ASCII. lar writes other characters as `\\u4e2d`, and a
 backslash as `\\u005c`.
@@ -64,10 +65,10 @@ MOST_ATTEMPTS = 100  # attempts to find the end of a part: names may contain sep
 class Variable(Record):
     """A variable of the engine's graph.
 
-    `shape` is the shape of the array. A variable that is not `stored` has no array, and may have no
-    shape. `format` is the format of a tensor that is not a plain array, such as `I2D{2,1}`.
-    `operator` and `operator_type` are the name and the type of the operator that gives the
-    variable, as its output number `slot`.
+    `shape` is the shape of the array. A variable that is not `stored` has no array, and its shape
+    may be unknown. `format` is the format of a tensor that is not a plain array, such as
+    `I2D{2,1}`. `operator` and `operator_type` are the name and the type of the operator that
+    computes the variable. `slot` is the number of the variable among the outputs of this operator.
     """
 
     id: int
@@ -246,9 +247,10 @@ ESCAPED = re.compile(r"\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
 class ElementType(NamedTuple):
     """A dtype of MegEngine: its number, its name, and the NumPy dtype of its values.
 
-    `bits` is the number of bits of an element in a file; 0 if it is that of the NumPy dtype. If it
-    is less than 8, several elements share a byte, and the first element is in the lowest bits. Then
-    the value of an element is its bits times `step`, plus `lowest`.
+    `bits` is the number of bits of an element in a file, or 0 if the NumPy dtype has the same
+    number of bits. If an element has fewer than 8 bits, several elements share a byte, and the
+    first element is in the lowest bits. The value of an element is the integer in its bits,
+    multiplied by `step`, plus `lowest`.
     """
 
     code: int
@@ -303,10 +305,10 @@ class TensorHeader(ShortRecord):
 
     @property
     def declared(self) -> ElementType:
-        """The type of the elements, which the name may declare.
+        """The type of the elements: the type that the tensor's name declares, or the file's type.
 
         A file of 32-bit integers may stand for other integers, and bytes may stand for strings.
-        MegEngine lacks such types, but its tools can read the stored values.
+        MegEngine lacks the declared types, but the tools of MegEngine can read the stored values.
         """
         others = DECLARED.get(self.element.name)
         named = self.meaning.variable.dtype if others and self.meaning else ""
@@ -370,7 +372,10 @@ def header_in(file: BufferedReader, path: Path) -> TensorHeader:
 
 
 def shape_of(sizes: tuple[int, ...], name: str, size: int) -> tuple[int, ...]:
-    """Return the shape of a tensor; `sizes` are the file's axes, `size` the bytes of its elements.
+    """Return the shape of a tensor.
+
+    `sizes` are the sizes of the axes in the file, and `size` is the number of bytes of all
+    elements.
 
     In a file without elements, the sizes of axes may be 0; the tensor's name then shows which zeros
     are axes. If there is only one element, the name shows whether the tensor has an axis.
@@ -394,7 +399,7 @@ def sizes_of(element: ElementType, shape: tuple[int, ...]) -> Iterator[int]:
 
 
 def elements_in(file: BufferedReader, header: TensorHeader) -> Stored:
-    """Read the elements behind a header; a type whose values take more memory stays as stored.
+    """Read the elements behind a header; values that take more memory are computed later.
 
     The values of BFloat16 are float32. The values of a quantised type are its integers, as int8 or
     uint8 if they have fewer than 8 bits.
@@ -430,7 +435,8 @@ def widen(stored: Array) -> Array:
 def write_tensor(path: Path, array: Array, name: str) -> None:
     """Write an array to a tensor file.
 
-    Integers of another type are stored as int32 if the name declares their type and all values fit.
+    Integers of a type that MegEngine lacks are stored as int32 if all values fit, and if the name
+    declares the type.
 
     Raises:
         DumpError: the format lacks the dtype, or allows fewer axes.

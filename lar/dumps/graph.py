@@ -1,7 +1,7 @@
 """The graph of a dump, from the names of its tensors: operators, their order, blocked layouts.
 
-This module also finds the quantization of tensors. It is known for some tensors, and passed on to
-others: operators that only move numbers keep the scale.
+This module also finds the quantization of tensors. The quantization of some tensors is known. It is
+passed on through operators that only move numbers, since such operators keep the scale.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def with_quantizations(index: DumpIndex, facts: DumpFacts) -> DumpIndex:
 
 
 def fit_to(quantization: Quantization | None, tensor: DumpedTensor) -> Quantization | None:
-    """Return a quantization with an axis that counts from the first one.
+    """Return a quantization whose axis is counted from the first axis of the tensor.
 
     The result is None if the quantization does not fit the tensor.
     """
@@ -67,7 +67,7 @@ def is_open(key: str, tensors: Tensors, found: Found) -> bool:
 
 
 def follow_moves(operator: DumpedOperator, tensors: Tensors, found: Found) -> None:
-    """Give the scale of an operator's inputs to its outputs, or back, if it only moves numbers."""
+    """Pass the scale of a moving operator's inputs on to its outputs, or from outputs to inputs."""
     taken = operator.inputs if operator.type == "Concat" else operator.inputs[:1]
     sides = [{found[it] for it in side if it in found} for side in (taken, operator.outputs)]
     if sides[0] and not all(key in found for key in taken):
@@ -171,9 +171,9 @@ def with_operators(index: DumpIndex, operators: Iterable[DumpedOperator]) -> Dum
 
 
 def run_of(header: TensorHeader) -> tuple[int, str]:
-    """Return the number of the run that wrote a tensor file, and the beginning of its keys.
+    """Return the number of the iteration that wrote a tensor file, and how its keys begin.
 
-    The beginning is empty if the folder has only one run.
+    The beginning of the keys is empty if the folder has only one iteration.
     """
     found = OUTPUT_FILE.fullmatch(header.path.name)
     return (int(found[2]), found[1]) if found else (0, "")
@@ -182,7 +182,7 @@ def run_of(header: TensorHeader) -> tuple[int, str]:
 def sort_operators(
     operators: Mapping[str, DumpedOperator], ranks: Mapping[str, tuple[int, ...]]
 ) -> list[DumpedOperator]:
-    """Sort operators by rank, but put each operator behind those that give its inputs.
+    """Sort operators by rank, but put each operator behind the operators that compute its inputs.
 
     If operators form a cycle, which no engine writes, their order is arbitrary.
     """

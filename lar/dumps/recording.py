@@ -1,6 +1,6 @@
-"""Writes the dump of a run, in its worker: the tensors of layers, as files or as text, and outputs.
+"""Writes the dump of a run, in the worker: outputs, and the tensors of layers as files or text.
 
-Each output of each iteration has a file, such as `run0-var5`. Warm-up iterations count too.
+Each output of each iteration has a file, such as `run0-var5`. Warm-up iterations have files too.
 
 A value may be a sequence, a map or strings, and have several tensors or no tensor. The tensors of a
 sequence `s` are named `s[0]`, `s[1]`, ...; the tensors of a map `p` have its keys in their names,
@@ -141,7 +141,7 @@ class Layer(NamedTuple):
 
 
 class DumpingDriver(Protocol):
-    """The part of a driver that its dumps need (`lar.engines.driver.Driver`)."""
+    """The part of a driver (`lar.engines.driver.Driver`) that is needed to write its dumps."""
 
     runner: int
     run_number: int | None
@@ -166,8 +166,9 @@ def dump_layers(
     """Write the inputs of a model and the results of each layer, in the order of execution.
 
     `outputs` are the names of the model's outputs. If copies of a model run at once, only the first
-    copy writes. The folder also gets the `constants`, which are weights. `facts` are further facts
-    of the engine, with the tensors that it leaves out for reasons of its own.
+    copy writes. The `constants`, which are weights, are written only to the folder. `facts` are
+    further facts of the engine. Their `left_out` names the tensors that the engine itself leaves
+    out.
     """
     if driver.runner:
         return
