@@ -146,7 +146,7 @@ def describe_moved(node: Node, paired: Paired) -> str:
 
 
 def describe_fused(node: Node, paired: Paired, side: int) -> str:
-    """Say in words in which fused operator of the other side a tensor is; empty if in no one."""
+    """Say in words which fused operator of the other side contains a tensor; otherwise empty."""
     for each in results_of(node, paired.by_node):
         twin = paired.by_node[each][:2][1 - side]
         maker = twin.operator.type if twin.operator else "an operator"

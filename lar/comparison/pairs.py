@@ -432,7 +432,7 @@ def faint_bounds(pair: Pair, sources: Iterable[TensorComparison]) -> Bounds:
 
 
 def known_side(pair: Pair) -> Node:
-    """Return the expected node of a pair, or the actual node if only its dump has operators."""
+    """Return the expected node of a pair; the actual node if the expected dump has no operators."""
     return pair.actual if pair.expected.steps == UNKNOWN_STEPS else pair.expected
 
 

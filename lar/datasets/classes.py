@@ -1,10 +1,13 @@
-"""The classes of a data set's items: the top five of a run, and the true class of `--labels`.
+"""The classes of a data set's items: the top five of a run, and the true class from `--labels`.
 
-The first output of a run counts as the scores of the classes. A file of labels has on each line
+The first output of a run has the scores of the classes.
 
-an item and its class     `cat.jpg 281`, `cat.jpg,281`, or `281` alone, in the order of the items;
-                          `val/cat.jpg 281` and `cat 281` are for the item cat.jpg, too
-or the name of a class    from class 0 on; the line may end with the number: `tench 0`
+A file of labels may have one line for each item, with the item and its class: `cat.jpg 281` or
+`cat.jpg,281`. The lines `val/cat.jpg 281` and `cat 281` are also for the item cat.jpg. If each line
+has only a class, such as `281`, the lines are in the order of the items.
+
+Or the file has one line for each class, from class 0 on, with the name of the class. This line may
+end with the number of the class, as in `tench 0`.
 
 With `--resume`, the result also has the classes of the items that an earlier run has done.
 """

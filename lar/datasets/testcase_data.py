@@ -4,10 +4,11 @@
     item  = [name ":"] value
     value = file                                 any file that `--input` takes
           | "#rand(" low "," high *("," axis) ")"   uniform random numbers; without axes, in the
-                                                 model's shape; "..." stands for its other axes
+                                                 model's shape; "..." stands for the axes that
+                                                 are left out
 
-A single random value without a name feeds all inputs. MegEngine's dump_with_testcase_mge.py has the
-same language; there too, an image is converted to the model's input without further flags.
+A single random value without a name feeds all inputs. MegEngine's dump_with_testcase_mge.py reads
+data in the same form, and also converts an image to the model's input without further flags.
 """
 
 from __future__ import annotations

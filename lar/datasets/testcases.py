@@ -5,7 +5,8 @@
                            output_0.pb      inputs and outputs are
     FOLDER/test_data_set_1/...
 
-The docs of onnx/backend/test describe the folder. Of a file, lar reads only where its parts begin:
+The docs of onnx/backend/test describe the folder. In a file of MegEngine, lar reads only where each
+graph begins and ends:
 
     file      "mgbtest0", u32 number of testcases, the model's graph, a graph for each testcase
     a graph   newer format: u32 size of the rest, u32, "mgv2", ...
@@ -13,7 +14,8 @@ The docs of onnx/backend/test describe the folder. Of a file, lar reads only whe
               rest, u32, "mgb1", ...
 
 Numbers are little-endian. The outputs of a testcase's graph are constants, one for each input of
-the model's graph, ordered by the names of the inputs. Expected outputs are such inputs, too.
+the model's graph, ordered by the names of the inputs. The model's graph also has an input for each
+expected output.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class Numbering:
 
 
 class DumpedName(NamedTuple):
-    """The meaning of a dumped tensor's name."""
+    """The variable and its operator's inputs, as the name of a dumped tensor describes them."""
 
     variable: Variable
     inputs: tuple[Variable, ...] = ()
@@ -300,7 +300,7 @@ class TensorHeader(ShortRecord):
 
     @cached_property
     def meaning(self) -> DumpedName | None:
-        """The parsed name, None if it is not the name of a variable."""
+        """The parsed name, or None if the name of the tensor does not describe a variable."""
         return parse_name(self.name)
 
     @property

@@ -105,7 +105,7 @@ def texts_of_bytes(coded: Array) -> Array:
 
 
 def bytes_of_texts(texts: Array) -> Array:
-    """Code strings (object, str or bytes) as uint8, on one more axis that fits the longest one."""
+    """Encode strings (object, str or bytes) as uint8, on a new axis for the bytes of a string."""
     coded = [
         each if isinstance(each, bytes) else str(each).encode("utf-8", "surrogateescape")
         for each in texts.reshape(-1)

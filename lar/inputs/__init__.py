@@ -40,8 +40,8 @@ class Loaded(NamedTuple):
     "text" take the model's dtype. "raw" bytes (uint8, one axis) take the model's dtype and shape.
     `channels` is the channel order of an image of shape (1,H,W,C), empty for any other array.
     `name` is the source's own name for the array. With `name_binds`, the model must have an input
-    of this name; else the array may also feed the input at its `position`, or an only input.
-    `note` is a remark in the file for people.
+    of this name. Without `name_binds`, the array may also feed the input at its `position`, or the
+    model's only input. `note` is a comment that the file contains for people.
     """
 
     array: Array
@@ -64,7 +64,8 @@ def input_error(
 class UnnamedInput(UsageError):
     """The error for an item that does not say which input of the model it feeds.
 
-    Its hint begins with NAME_IT, which does not help with arrays that are given from Python.
+    The hint of this error begins with NAME_IT. This hint does not help if arrays are passed from
+    Python.
     """
 
 

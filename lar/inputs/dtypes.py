@@ -9,9 +9,9 @@ Generated data depends only on the seed, the input's name, the dtype, the shape 
     ones      1                     1                         1                True     "1"
 
 Floats of uniform fill stay positive so that a logarithm or a root in the model gives numbers.
-8-bit integers are mostly pixels or quantized values; wider ones mostly indices, lengths or masks,
-for which 0 and 1 are valid in nearly any model. No float is subnormal, since arithmetic with
-subnormal numbers takes many times longer on some processors.
+Integers of 8 bits are mostly pixels or quantized values. Wider integers are mostly indices, lengths
+or masks, for which 0 and 1 are valid in nearly any model. No float is subnormal, since arithmetic
+with subnormal numbers takes many times longer on some processors.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def kind_of(dtype: np.dtype[Any]) -> str:
 def settle(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return an array in a dtype, C-contiguous, aligned and writable; copy it only if needed.
 
-    Values that the dtype cannot hold become wrong; `cast_values` refuses them.
+    Values that the dtype cannot hold become wrong without an error, unlike in `cast_values`.
     """
     if array.dtype == dtype and array.flags.carray:  # faster than np.require
         return array
@@ -87,7 +87,7 @@ def settle(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def cast_values(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return an array with the same values in another dtype; floats are rounded to its digits.
+    """Return an array with equal values in another dtype; floats are rounded to this dtype.
 
     Raises:
         ValueError: a value is out of range, or has a fraction that a dtype of whole numbers cannot
@@ -177,7 +177,7 @@ def generator_of(text: str) -> np.random.Generator:
 
 
 def describe_source(fill: str, seed: int) -> str:
-    """Return the words of a result for how data was generated: `uniform, seed 0`."""
+    """Return the text in a result that says how data was generated, such as `uniform, seed 0`."""
     return f"{fill}, seed {seed}" if fill in ("uniform", "normal") else fill
 
 

@@ -1,8 +1,8 @@
 """How arrays fit a model's inputs: by name or position, by shape, and by dtype.
 
-A model may leave the size of an axis open. Axes of one name have one size, which `--shape` or an
-array that is fed gives; else it is 1. A name may be a formula of other names, as exporters of
-decoders write it: `past_sequence_length + 1`.
+A model may leave the size of an axis open. Axes of one name have one size. This size comes from
+`--shape` or from an array that is fed; otherwise the size is 1. The name of an axis may be a
+formula of other names, such as `past_sequence_length + 1` in exported decoders.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COMPLEX_HINT = "give real and imaginary parts as the model takes them: array.rea
 
 
 def input_named(name: str, infos: Sequence[TensorInfo], where: str) -> TensorInfo:
-    """Return the model's input with a name, which the user or a file gives.
+    """Return the model's input that has a name from the user or from a file.
 
     An empty name stands for the only input, or for the input `data`.
 
@@ -53,7 +53,10 @@ def input_named(name: str, infos: Sequence[TensorInfo], where: str) -> TensorInf
 
 
 def find_named(name: str, infos: Sequence[TensorInfo]) -> TensorInfo | None:
-    """Return the input of a name; `s[0]` stands for the sequence `s`."""
+    """Return the input of a name.
+
+    The name `s[0]` stands for the sequence `s`.
+    """
     whole = name.rpartition("[")[0]
     found = (it for it in infos if it.name == name or (it.sequence and it.name == whole))
     return next(found, None)
@@ -126,7 +129,7 @@ def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, UsageErr
     model's dtype; with image settings, `images.apply_settings` converts it instead.
 
     Raises:
-        UsageError: the last row of the table applies, or a value does not fit.
+        UsageError: only the last row of the table applies, or a value does not fit the dtype.
     """
     array, where = loaded.array, loaded.source
     warning: UsageError | None = None
@@ -235,7 +238,7 @@ class AxisSizes:
         return self.size_of(name_at(info, at)) if fixed is None else fixed
 
     def size_of(self, name: str) -> int:
-        """Return the size of the axes of a name; 1 if the size is unknown."""
+        """Return the size of the axes that have a name; 1 if the size is unknown."""
         if name in self.known:
             return self.known[name][0]
         terms = TERM.findall(name)
@@ -252,7 +255,7 @@ class AxisSizes:
 
 
 def place_of(info: TensorInfo, at: int) -> str:
-    """Return the name in `--shape` of an axis by its input and index: `x[0]`."""
+    """Return the name in `--shape` of an axis by its input and index, such as `x[0]`."""
     return f"{info.name}[{at}]"
 
 
@@ -278,7 +281,7 @@ def hint_at_json(name: str) -> str:
 def hint_at_sizes(infos: Sequence[TensorInfo], guessed: Sequence[str]) -> str:
     """Return a hint for a failed engine: give sizes for the axes whose size was set to 1.
 
-    It is empty if these axes are only batches.
+    The hint is empty if all these axes are batches.
     """
     batches = {name_at(info, 0) for info in infos if len(info.shape) > 1}
     examples = {name: 1 if name in batches else EXAMPLE_SIZE for name in guessed}
