@@ -73,8 +73,9 @@ class Ranges:
     def describe(self, pair: Pair) -> str:
         """Say in words how much coarser a scale is than the values need; empty for a right scale.
 
-        The text is also empty for an input of the model, for a tensor with the scale of its source,
-        and for a tensor whose source has a scale that is nearly as much too coarse.
+        The text is also empty for an input of the model, and for a tensor with the scale of its
+        source. The text is empty as well if the scale of the tensor's source is nearly as much too
+        coarse.
         """
         nodes = pair.actual, pair.expected
         steps = [*map(self.step_of, (0, 1), nodes)]
@@ -114,7 +115,7 @@ class Ranges:
         return ""
 
     def times_before(self, side: int, node: Node) -> float:
-        """Return by which factor, at least 1, the coarsest scale before a tensor is too coarse.
+        """Return the factor by which the coarsest scale before a tensor is too coarse; at least 1.
 
         The result is infinite if one of the tensor's sources has the same scale as the tensor.
         """
@@ -179,7 +180,7 @@ NONFINITE = (("infinite", "overflow to infinity", np.isinf), ("NaN", "no number"
 
 
 def culprit_of(blame: Blame, paired: Paired) -> Culprit:
-    """Return the record of the operators at fault, with those of their weights that differ."""
+    """Return the record of the operators at fault, with their differing weights."""
     taken = [(it, it.figures) for it in paired.constants_of(blame.actual)]
     parameters = [it for it, found in taken if not found or found.max_absolute not in (0.0, None)]
     alone = blame.alone.found

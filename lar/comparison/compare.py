@@ -1,8 +1,8 @@
-"""Compares two dumps: matches and measures tensors, judges the outputs, and proves a cause.
+"""Compares two dumps: matches tensors, measures errors, judges outputs, and proves the cause.
 
-If there are more than two sides, all further sides are compared with the first side. This shows
-which side differs from most sides. Two sides can also be compared with the truth, which means the
-reference values that the model should give.
+If there are more than two sides, the first side is compared with each other side. These comparisons
+show the side that differs from most of the other sides. Two sides can also be compared with the
+truth, which means the reference values that the model should give.
 
 Besides the finding, a comparison has notes, a list of the tensors that only one side has, and a
 list of the outputs that were not compared.
@@ -130,7 +130,7 @@ def find_unmatched(paired: Paired) -> Iterator[UnmatchedTensor]:
 
 
 def describe_moved(node: Node, paired: Paired) -> str:
-    """Say in words of which tensor this one is a moved copy; empty for any other tensor.
+    """Say in words which tensor's data a moved copy holds; empty for a tensor that is no copy.
 
     A tensor on the way from an original to a copy is described too.
     """
@@ -201,12 +201,12 @@ def compare_dumps(
     """Compare two dumps.
 
     `kinds_of` takes an engine's name and returns what its operators do. `operators_of` returns an
-    object that runs operators of a side alone. This function is called only if operators are under
+    object that runs operators of a side alone. `operators_of` is called only if operators are under
     suspicion. `names` are the names of the two sides.
 
     Raises:
         DumpError: a tensor is missing or damaged.
-        UsageError: operators are to be run alone, but the dump has no whole tensors.
+        UsageError: operators are to be run alone, but the expected dump has no whole tensors.
     """
     if request.isolate and expected.excerpts:
         raise UsageError(
@@ -490,7 +490,7 @@ def key_of(tensor: TensorComparison) -> tuple[str, str]:
 
 
 def badness_of(found: TensorComparison) -> tuple[bool, float]:
-    """Return whether a pair differs, and by how much: infinity if it cannot be compared."""
+    """Return whether a pair differs, and by how much; infinity if no errors are known."""
     return not found.passed, math.inf if found.figures is None else -snr_of(found.figures)
 
 
@@ -518,8 +518,8 @@ def compare_sides(count: int, compare: Callable[[int, int], Comparison]) -> Comp
 
     `compare` takes the numbers of two sides, first the actual side and then the expected side.
 
-    Tensors are matched with the tensors of the first side. Two further sides are compared with each
-    other only if both of them differ from the first side.
+    Tensors are matched with the tensors of the first side. Two sides after the first side are
+    compared with each other only if both of them differ from the first side.
 
     Raises:
         DumpError: a tensor is missing or damaged.
@@ -550,10 +550,10 @@ def tensor_of_sides(
     passed: Sequence[bool],
     between: dict[tuple[int, int], Keys],
 ) -> TensorOfSides:
-    """Return a tensor of the first side with the matching tensors of the further sides.
+    """Return a tensor of the first side with the matching tensors of the other sides.
 
-    `passed` says for each further side whether this side as a whole agrees with the first side.
-    `between` has, for two further sides, the pairs of tensors that agree.
+    `passed` says for each side after the first side whether the whole side agrees with the first
+    side. `between` has, for any two of these later sides, the pairs of tensors that agree.
     """
     known = [(side, pair) for side, pair in enumerate(row, 1) if pair is not None]
     groups: list[list[int]] = [[0]]
@@ -602,7 +602,7 @@ def judge_by_truth(
 
     `truth` is the dump of the reference values. `against` has the comparison of each side with this
     dump. `nearest` is the side, 0 or 1, whose model is nearest to the model of the reference
-    values. A tensor of this side is looked up first.
+    values. A reference tensor is first looked up by the tensor of the side `nearest`.
     """
     mine, theirs = (
         {it.actual.key: it for it in against[side].tensors if not it.constant} for side in (0, 1)
@@ -633,7 +633,7 @@ def judge_by_truth(
 
 
 def without_doubt(found: Comparison, against: Comparison, side: int) -> tuple[Findings, list[str]]:
-    """Return how a side differs from the reference, and operator types with doubtful references.
+    """Return how a side differs from reference values, and operator types with doubtful values.
 
     The reference values of an operator are doubtful if both sides agree with each other, but not
     with these values. A side is at fault only at operators where the two sides also differ from

@@ -147,7 +147,8 @@ class Prover:
         """Return the expected values of an actual node's inputs, in the actual side's stored form.
 
         Raises:
-            LarError: an input has no twin on the expected side, or a type that cannot be fed.
+            LarError: an input has no matching tensor on the expected side, or a type that cannot be
+                fed.
             DumpError: a tensor is missing or damaged.
         """
         fed = self.fed_before(node, 0)
@@ -217,8 +218,8 @@ class Prover:
 def stored_as(pair: Pair, values: tuple[Values, Values], axes: Collection[int]) -> Array:
     """Return the expected values of a pair in the type, shape and layout of the actual tensor.
 
-    `axes` is the order of the actual tensor's axes that matches the expected tensor's axes. It is
-    empty if both tensors have the same order.
+    `axes` is the order of the actual tensor's axes that matches the expected tensor's axes. `axes`
+    is empty if both tensors have the same order.
 
     Raises:
         LarError: values of this type cannot be fed to an operator.
@@ -287,9 +288,9 @@ class Blame(NamedTuple):
     """The operators that compute a wrong output: the nodes of both sides, and the input pairs.
 
     `alone` is the result of running the operators alone. `scale` says in words what is wrong with
-    the output's scale, if that is known. With `is_coarse`, the scale is too coarse for these
-    values, but other inputs of the model may fill the range of the scale. With `is_misread`, an
-    operator that takes the output reads a bias by the wrong scale of this output.
+    the scale of the output; empty if nothing is known. With `is_coarse`, the scale is too coarse
+    for the compared values, but other inputs of the model may fill the range of the scale. With
+    `is_misread`, an operator that takes the output reads a bias by the wrong scale of this output.
     """
 
     actual: tuple[Node, ...]
@@ -407,10 +408,10 @@ class Search:
         return growth_of(found, sources) > JUMP
 
     def take_slightly_wrong(self, pairs: Iterable[Pair]) -> None:
-        """Blame the first pair with an error of at least the part `SUSPECT` of the tolerance.
+        """Blame the first pair whose error is at least `SUSPECT` times the tolerance.
 
-        This is done if the outputs differ, but no operator differs when it is run alone. Behind
-        such a pair, errors grow as rounding errors do.
+        This search is done if the outputs differ, but no operator's output differs when it is run
+        alone. Behind such a pair, errors grow as rounding errors do.
         """
         for pair in pairs:
             found = self.alone.get(pair.actual, Alone()).found
@@ -545,7 +546,7 @@ def in_weight(nodes: Iterable[Node]) -> tuple[Node, ...]:
 
 
 def is_added_move(node: Node) -> bool:
-    """Return whether an engine added this operator, to bring a tensor into another layout.
+    """Return whether an engine added a node's operator, to bring a tensor into another layout.
 
     The tensors before and behind such an operator have the same name.
     """

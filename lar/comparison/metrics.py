@@ -112,7 +112,7 @@ def measure(
 ) -> Figures:
     """Return all figures of two arrays of one shape, of any numeric types.
 
-    `size` is the `Size` of the expected tensor; None if it was not computed yet.
+    `size` is the `Size` of the expected tensor, or None if it was not computed yet.
 
     Raises:
         ValueError: the shapes differ.
@@ -401,7 +401,8 @@ def least_energy(dtype: np.dtype[Any]) -> float:
 def ones(dtype: np.dtype[Any]) -> Array:
     """Return a block of ones.
 
-    NumPy computes the maximum with such an array five times as fast as the maximum with a number.
+    NumPy computes a maximum with an array of ones five times as fast as a maximum with the number
+    1.
     """
     return np.ones(BLOCK, dtype)
 

@@ -111,7 +111,7 @@ class Measure:
 
         `array` is the output, in the form in which the actual side stores tensors. `fed` has the
         values that the operator was fed with. The rounding of these values to the types of the
-        actual side is no fault.
+        actual side does not count as a fault.
         """
         sources = []
         for each, value in fed.items():
@@ -228,7 +228,7 @@ class Measure:
     def record_of(self, tensors: Tensors, by: MatchedBy, **found: Any) -> TensorComparison:
         """Return the comparison of two tensors.
 
-        `found` has the remaining fields of this record.
+        `found` has the other fields of the comparison.
         """
         actual, expected = map(self.facts_of, (0, 1), tensors)
         return TensorComparison(actual=actual, expected=expected, matched_by=by, **found)
@@ -346,7 +346,7 @@ class Paired:
     def around(self, pair: Pair, near: Callable[..., list[Node]]) -> list[Pair]:
         """Return the nearest pairs on both sides.
 
-        `near` is a function that looks for them before or behind a node.
+        `near` is a function that returns the nearest nodes before or behind a node.
         """
         nodes = (node for side in pair[:2] for node in near(side, self.by_node))
         return [*dict.fromkeys(map(self.by_node.__getitem__, nodes))]
@@ -376,7 +376,8 @@ class Paired:
 def facts_from(kind: type[Facts], source: object, /, **own: Any) -> Facts:
     """Return a record whose fields are copied from the attributes of an object.
 
-    An attribute and a field have the same name. `own` has the values of the other fields.
+    Each attribute is copied to the field of the same name. `own` has the values of the other
+    fields.
     """
     known = vars(source)
     names = (kind.__dataclass_fields__.keys() & known.keys()) - own.keys()

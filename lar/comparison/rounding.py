@@ -14,7 +14,7 @@ nothing. Weights that are stored in the coarse type add a rounding error too.
 An operator also passes on the errors of its inputs. An addition or a maximum adds up these errors,
 and other operators may enlarge the errors several times. An error is the length of the difference,
 divided by the length of the tensor. An operator is at fault if its error is much larger than the
-computed error.
+error that these rules give.
 
 These rules are for sides that compute in a type coarser than float32. Two float32 runs are compared
 with a fixed tolerance, which detects errors smaller than the error of any cast.
@@ -165,9 +165,9 @@ def worst_channel_of(one: Elements, other: Elements, fill: float) -> float:
     """Return the largest relative error of a channel.
 
     The error is relative to the length (L2 norm) of the channel, or to the usual length of a
-    channel if the usual length is larger. This error shows one wrong channel among many channels,
-    which hardly changes the error of the whole tensor. Numbers that are not finite on one side, or
-    as large as a fill, are left out.
+    channel if the usual length is larger. This error shows a single wrong channel, even if the
+    error of the whole tensor is small. Numbers that are not finite on one side, or as large as a
+    fill, are left out.
     """
     shape = other.shape
     axis = channel_axis(len(shape))
@@ -213,7 +213,7 @@ class Rounding:
     def explain(
         self, pair: Pair, sources: Sequence[TensorComparison], size: Size, _: Elements
     ) -> Explained | None:
-        """Return the difference between the tensors of a pair that rounding explains.
+        """Return how large a difference between the two tensors of a pair rounding explains.
 
         The result is None if all types are as fine as float32. `size` is the `Size` of the expected
         tensor.
@@ -267,8 +267,8 @@ class Rounding:
     def round_alike(self, pair: Pair) -> bool:
         """Return whether both sides round alike, or do not round, between a pair and its sources.
 
-        Both sides must have weights of the same scales, and the same steps. The steps of the
-        sources do not count.
+        Both sides must have weights with the same scales, and tensors with the same steps. The
+        steps of the sources do not count.
         """
         sides = 0, 1
         regions = [region_of(node, self.by_node) for node in pair[:2]]

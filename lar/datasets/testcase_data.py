@@ -5,7 +5,7 @@
     value = file                                 any file that `--input` takes
           | "#rand(" low "," high *("," axis) ")"   uniform random numbers; without axes, in the
                                                  model's shape; "..." stands for the axes that
-                                                 are left out
+                                                 are left out.
 
 A single random value without a name feeds all inputs. MegEngine's dump_with_testcase_mge.py reads
 data in the same form, and also converts an image to the model's input without further flags.

@@ -131,7 +131,9 @@ def cases_of(source: Source) -> Iterator[Case]:
 
 
 def graphs_in(path: str) -> list[tuple[int, int]]:
-    """Return where each graph of a file begins and ends, first the model's; empty without graphs.
+    """Return where each graph of a file begins and ends; the graph of the model comes first.
+
+    The result is empty if the file contains no graphs.
 
     Raises:
         UsageError: the file is damaged, or cannot be read.

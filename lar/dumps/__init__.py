@@ -42,8 +42,8 @@ class OperatorFact(NamedTuple):
 class Kernel(NamedTuple):
     """A group of operators for which an engine chooses one algorithm.
 
-    `type` is the type of all operators in the group. `shapes` are the stored shapes of their inputs
-    and of their first output.
+    `type` is the type of all operators in the group. `shapes` are the stored shapes of each
+    operator's inputs and first output.
     """
 
     type: str
@@ -127,9 +127,9 @@ class DumpedTensor(GraphTensor):
     are plain or unknown. `operator` is the key of the operator that computed the tensor, or empty
     if this operator is unknown. `slot` is the number of the tensor among the operator's outputs.
     `run` is the number of the iteration, warm-up included, if a dump keeps the outputs of each
-    iteration. `quantization` says which real numbers the stored integers stand for. It is None if
-    the real numbers are unknown, or if the stored numbers are plain. `origin` is the model file's
-    name of the tensor, empty if it is unknown or equal to `name`.
+    iteration. `quantization` says which real numbers the stored integers stand for. `quantization`
+    is None if the real numbers are unknown, or if the stored numbers are plain. `origin` is the
+    model file's name of the tensor, empty if it is unknown or equal to `name`.
     """
 
     slot: int = 0

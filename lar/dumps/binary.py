@@ -5,15 +5,15 @@
 
 The file is little-endian and has no gaps (mgb::debug::dump_tensor). MegEngine always writes seven
 axes, with size 0 for unused axes. MegEngine has no arrays without axes, and hardly any arrays
-without elements. Seven axes would not show the shape of an array without elements. For an array
-without elements, lar writes only the axes of the array. For an array without axes, lar writes one
-axis of size 1.
+without elements. Zeros for unused axes would make the shape of an array without elements ambiguous.
+For an array without elements, lar writes only the axes of the array. For an array without axes, lar
+writes one axis of size 1.
 
 MegEngine's own reader expects names in ASCII. lar writes other characters as `\\u4e2d`, and a
 backslash as `\\u005c`.
 
-In a dump, the name has the variable of the array, the operator that gave it, and this operator's
-inputs:
+In a dump, the name has the variable of the array, the operator that computed the variable, and this
+operator's inputs:
 
     var={id:15, layout:{1(16384),16(1024),32(32),32(1) Float32}, Float32,
     owner:conv(data,c0.weight)[14]{ConvolutionForward}, name:c0.Convolution, slot:0,
@@ -497,7 +497,7 @@ def unescape(found: re.Match[str]) -> str:
 
 
 def decode_name(data: bytes) -> str:
-    """Decode a name; it may also be a name that another program wrote in UTF-8."""
+    """Decode a name that lar wrote in ASCII, or that another program wrote in UTF-8."""
     return ESCAPED.sub(unescape, data.decode("utf-8", "backslashreplace"))
 
 

@@ -139,7 +139,7 @@ def name_of_run(spec: RunSpec, number: int) -> str:
 def filter_tensors(index: DumpIndex, pattern: str) -> DumpIndex:
     """Return an index of the tensors whose name, or operator's name, matches a pattern.
 
-    Both the engine's name and the model's name of a tensor are searched.
+    The pattern is searched in both the engine's name and the model's name of a tensor.
     """
     names = {operator.key: operator.name for operator in index.operators}
     named = ((it, (it.name, it.origin, names.get(it.operator, ""))) for it in index.tensors)

@@ -195,8 +195,7 @@ def excerpts_of(dump: Dump) -> Dump:
 def as_printed(actual: Array, expected: Array) -> Array:
     """Return an actual excerpt; use the expected number where both numbers have equal digits.
 
-    The digits are those that a text dump prints. They count as equal if the last digit differs by
-    at most one.
+    Two numbers have equal digits if the last digit that a text dump prints differs by at most one.
     """
     import numpy as np
 

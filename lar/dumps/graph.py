@@ -1,7 +1,8 @@
 """The graph of a dump, from the names of its tensors: operators, their order, blocked layouts.
 
-This module also finds the quantization of tensors. The quantization of some tensors is known. It is
-passed on through operators that only move numbers, since such operators keep the scale.
+This module also finds the quantization of tensors. The quantization of some tensors is known. A
+known scale is passed on through operators that only move numbers, since moving numbers does not
+change the scale.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def is_open(key: str, tensors: Tensors, found: Found) -> bool:
 
 
 def follow_moves(operator: DumpedOperator, tensors: Tensors, found: Found) -> None:
-    """Pass the scale of a moving operator's inputs on to its outputs, or from outputs to inputs."""
+    """Pass the scale on from inputs to outputs, or back, if an operator only moves numbers."""
     taken = operator.inputs if operator.type == "Concat" else operator.inputs[:1]
     sides = [{found[it] for it in side if it in found} for side in (taken, operator.outputs)]
     if sides[0] and not all(key in found for key in taken):
@@ -154,7 +155,7 @@ def index_of(headers: Iterable[TensorHeader], facts: DumpFacts = NO_FACTS) -> Du
 
 
 def with_operators(index: DumpIndex, operators: Iterable[DumpedOperator]) -> DumpIndex:
-    """Return an index of tensors with the operators that give them.
+    """Return an index of tensors with the operators that compute the tensors.
 
     If an operator has no inputs, its type says whether it is a constant.
     """
@@ -171,9 +172,9 @@ def with_operators(index: DumpIndex, operators: Iterable[DumpedOperator]) -> Dum
 
 
 def run_of(header: TensorHeader) -> tuple[int, str]:
-    """Return the number of the iteration that wrote a tensor file, and how its keys begin.
+    """Return the number of the iteration that wrote a tensor file, and the prefix of its keys.
 
-    The beginning of the keys is empty if the folder has only one iteration.
+    The prefix of the keys is empty if the folder has only one iteration.
     """
     found = OUTPUT_FILE.fullmatch(header.path.name)
     return (int(found[2]), found[1]) if found else (0, "")

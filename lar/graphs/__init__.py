@@ -1,8 +1,8 @@
 """Graphs of operators and tensors, and the twins (matching tensors) of two graphs.
 
-This file names the kinds of operators in words that hold for all engines. A `Conv` with a bias and
-a fused activation has three steps: convolution, addition of a constant, activation. Two tensors of
-different engines can be twins only if the last steps that compute them are of one kind.
+This module gives each kind of operator a name that is the same for all engines. A `Conv` with a
+bias and a fused activation has three steps: convolution, addition of a constant, activation. Two
+tensors of different engines can be twins only if the last steps that compute them are of one kind.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class OperatorKinds(NamedTuple):
     operators add a bias that is not among their inputs. `may_fuse` operators may end in an
     activation that no parameter names. `steps_by_mode` returns the steps of an operator whose type
     alone does not show them, and () for any other operator. `opaque` operators run a function or
-    another library: no dump shows what happens inside. The engine may compute some tensors in a
-    wider type than the model's type: `rounded` maps the beginning of the name of such a tensor to
-    the model's type. `random` operators draw random numbers.
+    another library: no dump shows what happens inside. For tensors that the engine computes in a
+    wider type than the model's, `rounded` maps the beginning of the tensor's name to the model's
+    type. `random` operators draw random numbers.
     """
 
     kinds: Mapping[str, str] = {}

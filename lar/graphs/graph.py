@@ -1,6 +1,7 @@
 """The computed tensors of a dump as a graph, in an order that does not depend on the engine.
 
-The operators of a profile make such a graph too: they are brought into the form of a dump's index.
+The operators of a profile also make a graph, after they are brought into the form of a dump's
+index.
 """
 
 from __future__ import annotations
@@ -327,7 +328,7 @@ class ProfileGraph(NamedTuple):
     """The graph of a profile: an index, and the places of each operator in the profile, by key.
 
     An operator that was executed in several shapes has several places in the profile. The graph has
-    the shapes of the first place. Weights are not among the tensors.
+    the operator's shapes at its first place. Weights are not among the tensors.
     """
 
     dump_index: DumpIndex

@@ -2,11 +2,11 @@
 
 The rules are listed here from the surest rule to the least sure rule.
 
-The outputs of two models are twins in the order of the outputs. Two graphs of one structure are
-walked side by side, and names do not matter. Tensors with equal names are twins if the model gave
-these names. Names that only count tensors are left out if the two models count differently. Tensors
-with the same inputs and operators are twins, in an order that both graphs share. Equal values show
-which of the pairs that the other rules allow are twins.
+The outputs of two models are paired by name, and the remaining outputs in their order. Two graphs
+of one structure are walked side by side, and names do not matter. Tensors with equal names are
+twins if the model gave these names. Names that only count tensors are left out if the two models
+count differently. Tensors with the same inputs and operators are twins, in an order that both
+graphs share. Equal values show which of the pairs that the other rules allow are twins.
 
 `Matching.match` has the rules for graphs of different structure. First, tensors are matched by the
 names that both models gave. Then both graphs are aligned in their order, by the steps of operators
@@ -16,9 +16,9 @@ their results.
 
 In a quantised graph, names and operators need care: a tensor may be another quantity of the float
 model than its name says. A quantiser rounds the output of an operator, and names the integers after
-that output. A quantiser may also fold an activation into the range of the integers. If this
-happened, the twin of the activation's output in the float model is the tensor of integers, not the
-tensor before the integers.
+that output. A quantiser may also fold an activation into the range of the integers. In the float
+model, the twin of the integers is then the activation's output, not the tensor before the
+activation.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ def is_dequantizing(node: Node) -> bool:
 def steps_to(node: Node) -> Steps:
     """Return the steps of the float model that compute a tensor.
 
-    If an activation is folded into a range of integers that begins at 0, it is a step too.
+    If an activation is folded into a range of integers that begins at 0, this activation is a step
+    too.
     """
     if not is_quantized(node):
         return node.steps
@@ -122,8 +123,8 @@ def names_of(
 ) -> dict[Node, tuple[str, ...]]:
     """Return the names that each tensor and its copies have in the float model.
 
-    A tensor of integers has the name of the tensor that it rounds. A tensor that is an input only
-    of this rounding has no name.
+    A tensor of integers has the name of the tensor that it rounds. A tensor has no name if every
+    operator that takes the tensor rounds it to integers.
     """
     own = {
         node: tuple(it.name for it in (node, *copies.get(node, ())) if not is_rounded_only(it))
@@ -338,7 +339,7 @@ class Matching:
         """Return for each side the nodes by name, without names that prove nothing.
 
         Names that count tensors are left out if the sides count differently. All names are left out
-        unless most of the shared names belong to operators that do the same.
+        if too few of the shared names belong to operators that do the same.
         """
         kept = [*self.names]
         for kind in {*map(counting_kind, kept)} - {""}:
@@ -413,9 +414,8 @@ class Matching:
     def match_in_order(self) -> None:
         """Match tensors by the alignment of both orders that has the greatest sum of scores.
 
-        If several alignments are equally good, the alignment with the later tensors is used,
-        because an operator that changed nothing is followed by operators that take its output, not
-        its input.
+        Of several equally good alignments, the alignment with the later tensors is used. This
+        matters if an operator changes nothing: later operators take its output, not its input.
         """
         rows = {
             each: self.scores(nodes, self.unnamed[1].get(each, []))
@@ -593,14 +593,14 @@ class Matching:
         return "content" if near and not alike else "graph"
 
     def pair_copies(self, pair: Pair) -> list[Pair]:
-        """Pair the copies of a pair's tensors: by name, and the remaining ones in their order."""
+        """Pair the copies of a pair's tensors: by name, and the remaining copies in their order."""
         named, *left = pair_by_name(*(self.copies.get(node, ()) for node in pair[:2]))
         pairs = [Pair(one, other, "name") for one, other in named]
         return pairs + [Pair(one, other, "content") for one, other in zip(*left, strict=False)]
 
 
 def pair_outputs(actual: Graph, expected: Graph) -> list[tuple[Node, Node]]:
-    """Pair the outputs of two models: by name, and the remaining ones in their order."""
+    """Pair the outputs of two models: by name, and the remaining outputs in their order."""
     named, *left = pair_by_name(actual.outputs, expected.outputs)
     return [*named, *(zip(*left, strict=True) if len(left[0]) == len(left[1]) else ())]
 
@@ -767,7 +767,7 @@ class Constants:
                 self.add(one, named[name], "name")
 
     def match_places(self, one: Node, other: Node) -> None:
-        """Pair the constants that two operators of one kind take as inputs with the same numbers.
+        """Pair the constants that two operators of one kind take at the same input positions.
 
         No pair is made if one operator takes more constants than the other operator, since a fusion
         may have made some of these constants.
@@ -781,7 +781,7 @@ class Constants:
                 self.add(mine, theirs, "name" if name_of(mine) == name_of(theirs) else "graph")
 
     def free(self, side: int, key: str) -> DumpedTensor | None:
-        """Return the constant with a key, None if it has a twin already."""
+        """Return the constant with a key, or None if this constant already has a twin."""
         key = self.graphs[side].integers_of(key)
         return None if key in self.used[side] else self.stores[side].get(key)
 
@@ -831,7 +831,7 @@ class Constants:
 def parameters_of(node: Node, twins: Container[Node]) -> list[str]:
     """Return the keys of the constants that are used between the nearest twins and a node.
 
-    Constants of activations, such as 0 and 6, are left out: a fusion may remove them.
+    Constants of activations, such as 0 and 6, are left out: a fusion may remove such constants.
     """
     return [
         key

@@ -192,7 +192,9 @@ class StructuralMatching(Matching):
         return SAME_WAY * np.array([self.way_to(other) == way for other in others], bool)
 
     def way_to(self, node: Node) -> Steps:
-        """Return the steps from the last convolution or product to a node, along single parents.
+        """Return the steps from the last convolution or product to a node.
+
+        The path goes only through nodes with one parent.
 
         The steps are the same on both sides, even if one engine has fused the operators.
         """
@@ -261,7 +263,7 @@ class StructuralMatching(Matching):
     def find_alike(self) -> dict[Node, list[Node]]:
         """Group tensors of one side that are computed alike from the same twins.
 
-        The result has the group of each tensor.
+        The result maps each tensor to its group.
         """
         groups = defaultdict(list)
         for node in (*self.actual, *self.expected):
@@ -275,7 +277,7 @@ def end_clearly(*nodes: Node) -> bool:
 
 
 def has_no_bias(node: Node) -> bool:
-    """Return whether a convolution or a product has no bias, even in the operator after it.
+    """Return whether a convolution or a product has no bias, not even in the operator after it.
 
     Engines may fold a bias into the operator that follows.
     """

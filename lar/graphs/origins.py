@@ -3,8 +3,8 @@
 Engines fuse operators, bring tensors into blocks of channels, and name new tensors themselves: the
 tensor `reorder_token_9` may be the model's `stage4/relu`. The graphs of the engine and of the model
 are walked side by side, from the inputs on. If a tensor has kept its name, its origin is certain.
-Other tensors are found in two ways. The first way is by the name of the operator, which engines
-derive from the model's name (`stage4/conv_nchwc`). The second way is by the inputs, since an
+Other tensors may be found by the name of their operator, which engines derive from the model's
+name, such as `stage4/conv_nchwc`. Or tensors are found by the inputs of their operator, since an
 engine's operator stands for all of the model's operators between its inputs and its output. If an
 operator only moves or casts data, its output has the same origin as its input.
 """
@@ -227,8 +227,9 @@ class Alignment:
     def alike(self, operator: DumpedOperator, source: str) -> str:
         """Return the output of the model's operator of the same type that takes `source`.
 
-        If no such operator is found, the engine may have added this operator to move the tensor.
-        For an operator that moves data, the result is then `source`, else empty.
+        If the model has no operator of this type there, the engine may have added an operator to
+        move the tensor: the result for a moving operator is then `source`. For any other operator,
+        the result is empty.
         """
         found = [
             each.outputs[0]
@@ -246,7 +247,7 @@ class Alignment:
 
         For example, the engine may compute a sum in another order than the model. If two tensors
         seem to have one origin, and one is computed from the other, the earlier tensor is only a
-        part.
+        part of the later tensor.
         """
         for operator in reversed(self.index.operators):
             known = (self.origins.get(key) or self.parts.get(key) for key in operator.outputs)

@@ -39,7 +39,7 @@ LARGE = 1 << 24
 class Elements(NamedTuple):
     """The elements of a tensor in blocks: each call of `blocks` begins with the first element.
 
-    `raw` holds the elements before decoding. It is None if the elements do not lie in order in
+    `raw` holds the elements before decoding. `raw` is None if the elements do not lie in order in
     memory.
     """
 
@@ -134,7 +134,7 @@ def whole(elements: Elements) -> Array:
 def channel_axis(dimensions: int) -> int:
     """Return the axis of the channels in plain axes.
 
-    With four or more axes this is the second axis, else the last axis.
+    The channels are the second of four or more axes, or the last of fewer axes.
     """
     return 1 if dimensions > 3 else dimensions - 1
 
@@ -298,7 +298,8 @@ def integer_of(tensor: DumpedTensor) -> str:
 def unscaled_in(dump: Dump, known: Container[str], other: Dump | None) -> set[str]:
     """Return the keys of quantised tensors without a scale, unless the other side is quantised too.
 
-    Such tensors may be compared with integers of the other side, but not with real numbers.
+    Tensors without a scale may be compared with integers of the other side, but not with real
+    numbers.
     """
     if other is None or any(it.quantization or it.dtype.startswith("Quantized") for it in other):
         return set()

@@ -5,8 +5,8 @@ text → grammar → readers (files and numbers) → model_inputs (which input, 
                  dtypes (conversion, generated data)
 
 This module has what these modules share: an array as a reader loads it, the error for an item of
-`--input`, and the files of ONNX's test data folders. It does not import NumPy or dataclasses, which
-are slow to import.
+`--input`, and the files of ONNX's test data folders. This module does not import NumPy or
+dataclasses, which are slow to import.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ TEXT = "string"
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """Return the dtype of a NumPy name, of load_and_run's `float` and `int`, or of `string`.
+    """Return the dtype for a NumPy name, for load_and_run's `float` or `int`, or for `string`.
 
     Raises:
         ValueError: lar feeds no dtype of this name, or ml_dtypes is needed and not installed.
@@ -91,7 +91,7 @@ def cast_values(array: Array, dtype: np.dtype[Any]) -> Array:
 
     Raises:
         ValueError: a value is out of range, or has a fraction that a dtype of whole numbers cannot
-            hold; or only one of array and dtype is for texts.
+            hold; or either the array or the dtype is for texts, but not both.
     """
     if (kind_of(array.dtype) == "O") != (dtype.kind == "O"):
         raise ValueError(f"holds {name_of(array.dtype)}, the model takes {name_of(dtype)}")
@@ -107,7 +107,8 @@ def cast_rounded(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return an array in another dtype, like `cast_values`, but round to whole numbers if needed.
 
     Raises:
-        ValueError: a value is out of range, or only one of array and dtype is for texts.
+        ValueError: a value is out of range, or either the array or the dtype is for texts, but not
+            both.
     """
     is_rounded = kind_of(array.dtype) == "f" and kind_of(dtype) != "f"
     return cast_values(np.rint(array) if is_rounded else array, dtype)

@@ -45,7 +45,7 @@ class Feed:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The notes as whole lines."""
+        """The notes, each as a whole line of text."""
         return tuple(note.message for note in self.notes)
 
 
@@ -175,7 +175,7 @@ def drop_outer_axis(array: Array, info: TensorInfo) -> Array:
 
 
 def _check_typed(texts: Sequence[str], infos: Sequence[TensorInfo]) -> list[UsageError]:
-    """Return a warning for each folder in a text whose expected outputs are not judged.
+    """Return a warning for each given folder that has expected outputs which are not judged.
 
     `texts` must not contain folders of testcases, whose outputs are judged, or items of data sets.
 

@@ -84,7 +84,7 @@ def items_of(texts: Sequence[str | Item], names: Sequence[str] = ()) -> tuple[It
 
     `names` are the names of the model's inputs.
 
-    A value that is an item already stays as it is.
+    A value that is already an item is returned unchanged.
 
     Raises:
         UsageError: a text is empty, or an item does not follow the grammar.
@@ -131,7 +131,7 @@ def check_file(part: str) -> None:
 
 
 def place_of(text: str, names: Sequence[str] = ()) -> tuple[str, str]:
-    """Split an item into the name of an input, which is empty without a name, and the value.
+    """Split an item into the name of an input and the value; the name may be empty.
 
     `names` are the names of the model's inputs.
     """

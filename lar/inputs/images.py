@@ -3,9 +3,9 @@
 lar reads Netpbm itself, and OpenCV reads the other formats. The settings apply to image files; if
 no image file is fed, they apply to arrays of 3 or 4 axes from other files. An image has the layout
 NHWC. The layout of an array or of the model's input follows from its shape, by `channel_axis_of`.
-The settings are applied in this order: resize, channel order, layout, then `(pixel - mean) *
-scale`. The last formula is computed in float64 if the model takes float64, otherwise in float32.
-Its result is rounded if the model takes whole numbers.
+The settings are applied in this order: resize, channel order, layout, then the formula `(pixel -
+mean) * scale`. The formula is computed in float64 if the model takes float64, otherwise in float32.
+The result of the formula is rounded if the model takes whole numbers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def read_image(file: BufferedReader, path: str, wanted: str = "") -> tuple[Loade
     first.
 
     Raises:
-        UsageError: the file is truncated, the image is too large for its file, or OpenCV cannot
+        UsageError: the file is truncated, the unpacked image would be too large, or OpenCV cannot
             decode the image.
     """
     if path.lower().endswith((".ppm", ".pgm")):
@@ -198,7 +198,7 @@ def image_size(shape: Sequence[int | None]) -> tuple[int | None, ...]:
 
 
 def flags_of(settings: ImageSettings) -> list[str]:
-    """Return the flags that made these settings."""
+    """Return the flags by which the user gave these settings."""
     values = {
         "--input-layout": settings.layout,
         "--resize": settings.size,

@@ -1,6 +1,6 @@
 """How arrays fit a model's inputs: by name or position, by shape, and by dtype.
 
-A model may leave the size of an axis open. Axes of one name have one size. This size comes from
+A model may give no fixed size for an axis. Axes of one name have one size. This size comes from
 `--shape` or from an array that is fed; otherwise the size is 1. The name of an axis may be a
 formula of other names, such as `past_sequence_length + 1` in exported decoders.
 """
@@ -35,7 +35,8 @@ def input_named(name: str, infos: Sequence[TensorInfo], where: str) -> TensorInf
     An empty name stands for the only input, or for the input `data`.
 
     Raises:
-        UsageError: the model has no input of this name, or a name is needed.
+        UsageError: the model has no input of this name, or the name is empty and several inputs are
+            possible.
     """
     if not infos:
         raise input_error(where, "the model has no inputs", "leave --input out")
@@ -206,7 +207,7 @@ class AxisSizes:
             raise input_error(name, problem, hint, flag="--shape")
 
     def learn(self, info: TensorInfo, shape: Sequence[int]) -> None:
-        """Set the sizes by the shape of an array that an input is fed with.
+        """Record the sizes of the axes of an array that an input is fed with.
 
         Raises:
             UsageError: another axis of the same name has another size.
