@@ -5,8 +5,8 @@ operator is a candidate if its output differs and its inputs agree. Each candida
 both sides, with the same inputs. A candidate is at fault only if its output differs even with equal
 inputs. If the other side has fused several operators into one, these operators are run together.
 
-An operator that is run alone gets the expected values as inputs. Its output therefore shows only
-the operator's own error, without the errors of earlier operators.
+An operator that is run alone gets the expected values as inputs. The output of an operator that is
+run alone therefore shows only the operator's own error, without the errors of earlier operators.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Operators(Protocol):
     def find_missing(self, tensors: Iterable[DumpedTensor]) -> set[str]:
         """Return the keys of tensors that can be neither fed nor computed.
 
-        Such a tensor lies inside a fused operator.
+        For example, a tensor inside a fused operator can be neither fed nor computed.
 
         Raises:
             LarError: the engine failed.
@@ -355,7 +355,7 @@ class Search:
         return (it for it in self.paired.sources(pair) if is_off(self.paired.found(it)))
 
     def find_everywhere(self) -> list[Blame]:
-        """Run every operator alone, and find all that are at fault, even behind another fault.
+        """Run every operator alone; find all wrong operators, even behind another wrong operator.
 
         An operator that cannot be run alone is a suspect if its inputs agree.
         """
@@ -454,8 +454,8 @@ def sources_in_step(pair: Pair, paired: Paired) -> list[TensorComparison] | None
 
     The result is None if the two tensors belong to different iterations or branches. A tensor in
     the body of a loop holds the values of all iterations, one after the other. Each iteration uses
-    results of the previous iteration. So a source is returned only if it differs in the same
-    iteration as the pair, or earlier.
+    results of the previous iteration. A source is therefore returned only if it differs in the same
+    iteration as the pair, or in an earlier iteration.
     """
     branches = [IN_BODY.findall(node.name) for node in pair[:2]]
     if all(branches) and branches[0] != branches[1]:

@@ -358,7 +358,7 @@ class Paired:
         return self.around(pair, results_of)
 
     def grow_gradually(self) -> bool:
-        """Return whether any pair has a larger error than its inputs, which have errors too."""
+        """Return whether any pair has a larger error than its inputs, if these have errors too."""
         found = ((self.found(pair), self.sources(pair)) for pair in self.pairs)
         return any(1 < growth_of(it, map(self.found, sources)) < inf for it, sources in found)
 
@@ -419,8 +419,8 @@ def permuted(elements: Elements, axes: tuple[int, ...]) -> Elements:
 def faint_bounds(pair: Pair, sources: Iterable[TensorComparison]) -> Bounds:
     """Return the least tolerance of a pair whose numbers may be far below 1.
 
-    For example, a sigmoid rounds as if its results were near 1, even if they are far smaller.
-    Numbers that are computed from such results are also treated in this way.
+    For example, a sigmoid rounds as if its results were near 1, even if they are far smaller. The
+    tolerance is also larger for numbers that are computed from the results of a sigmoid.
     """
     steps = {step for node in pair[:2] for step in node.steps}
     peaks = (

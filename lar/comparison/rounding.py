@@ -16,8 +16,8 @@ and other operators may enlarge the errors several times. An error is the length
 divided by the length of the tensor. An operator is at fault if its error is much larger than the
 error that these rules give.
 
-These rules are for sides that compute in a type coarser than float32. Two float32 runs are compared
-with a fixed tolerance, which detects errors smaller than the error of any cast.
+The rules for rounding apply to sides that compute in a type coarser than float32. Two float32 runs
+are compared with a fixed tolerance, which detects errors smaller than the error of any cast.
 """
 
 from __future__ import annotations
@@ -165,9 +165,9 @@ def worst_channel_of(one: Elements, other: Elements, fill: float) -> float:
     """Return the largest relative error of a channel.
 
     The error is relative to the length (L2 norm) of the channel, or to the usual length of a
-    channel if the usual length is larger. This error shows a single wrong channel, even if the
-    error of the whole tensor is small. Numbers that are not finite on one side, or as large as a
-    fill, are left out.
+    channel if the usual length is larger. The largest error of a channel shows a single wrong
+    channel, even if the error of the whole tensor is small. Numbers that are not finite on one
+    side, or as large as a fill, are left out.
     """
     shape = other.shape
     axis = channel_axis(len(shape))
@@ -396,8 +396,8 @@ def inherited(
     """Return the error that a tensor gets from the errors of its inputs.
 
     `scale` is the root mean square of the tensor. If an input differs by more than rounding
-    explains, only the explained part of its error is passed on, without growth. Otherwise a fault
-    would explain the errors of later operators.
+    explains, only the explained part of its error is passed on, without growth. If the whole error
+    were passed on, a fault would explain the errors of later operators.
     """
     errors, failed = [], [0.0]
     for source in sources:

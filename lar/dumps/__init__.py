@@ -100,7 +100,7 @@ def read_facts(folder: Path) -> DumpFacts:
 def keep_freed() -> None:
     """Make the C library keep freed memory for the next tensor of a dump.
 
-    Otherwise the system would clear new memory for each tensor, and this clearing takes time.
+    Without this setting, the system would clear new memory for each tensor, which takes time.
     """
     from ctypes import CDLL
 

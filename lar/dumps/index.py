@@ -4,7 +4,7 @@ The folder holds only tensors, since MegEngine's own tool reads every file in it
 writes a dump without an index; then the index is made from the names inside the files.
 
 A dump may also consist of plain arrays: a folder of `.npy` files, a `.npz`, one `.npy`, or arrays
-in Python. Such arrays come from another framework or from the tools of a chip. Plain arrays have
+in Python. Plain arrays come from another framework or from the tools of a chip. Plain arrays have
 names and values, but no operators. The format of `.npy` files is described in numpy.lib.format.
 Functions import NumPy only when they need it, since its import is slow.
 """

@@ -19,8 +19,8 @@ what the engine left in memory.
 This module also finds the blocked layouts of a dump's tensors, from the operators around them.
 
 An array of five axes alone proves nothing, since videos have five axes too. A layout is certain if
-the engine names the format, or if the result of a convolution over two axes has five axes. Such a
-layout also holds for the other tensors of operators that keep the layout.
+the engine names the format, or if the result of a convolution over two axes has five axes. A
+certain layout also holds for the other tensors of an operator that keeps the layout.
 """
 
 from __future__ import annotations
@@ -202,8 +202,8 @@ def layout_of_weight(shape: tuple[int, ...], before: str, after: str, group: boo
     """Return the layout of a convolution's weights, empty if it is unknown or plain.
 
     `before` and `after` are the layouts of the convolution's input and output. `group` says that
-    the engine calls the operator a group convolution. These layouts are taken from `ConvBias` and
-    `opr_param_defs.py` of MegDNN, and from dumps of MegEngine 1.13.
+    the engine calls the operator a group convolution. The layouts of weights are taken from
+    `ConvBias` and `opr_param_defs.py` of MegDNN, and from dumps of MegEngine 1.13.
     """
     block = block_of(after)
     if after == "chwn4":

@@ -168,7 +168,7 @@ def dump_layers(
 
     `outputs` are the names of the model's outputs. If copies of a model run at once, only the first
     copy writes a dump. The `constants`, which are weights, are written only to the folder. `facts`
-    are further facts of the engine. Their `left_out` names the tensors that the engine itself
+    are further facts of the engine. `facts.left_out` names the tensors that the engine itself
     leaves out.
     """
     if driver.runner:

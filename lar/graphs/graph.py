@@ -111,11 +111,11 @@ def is_within(node: Node, outer: Node) -> bool:
 class Graph:
     """The nodes of a dump, in an order that does not depend on the engine.
 
-    The order is that of a walk back from the outputs, in which the longest branch comes first. So
-    the nodes have the same order for all engines that compute one model. Fused operators and the
-    order of execution do not change this order. A dump without operators keeps its own order. For a
-    dump without operators, `constants` has the names of the tensors that are constants; constants
-    are no nodes.
+    The order is that of a walk back from the outputs, in which the longest branch comes first. The
+    nodes have the same order for all engines that compute one model. Fused operators and the order
+    of execution do not change this order. A dump without operators keeps its own order. For a dump
+    without operators, `constants` has the names of the tensors that are constants; constants are no
+    nodes.
     """
 
     def __init__(self, dump: Dump, kinds: OperatorKinds, constants: Container[str] = ()) -> None:

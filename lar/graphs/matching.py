@@ -10,9 +10,9 @@ graphs share. Equal values show which of the pairs that the other rules allow ar
 
 `Matching.match` has the rules for graphs of different structure. First, tensors are matched by the
 names that both models gave. Then both graphs are aligned in their order, by the steps of operators
-and by values that agree. Values that differ prove nothing, since a fault may lie before them.
-Tensors that are in another order on the other side are matched last: by their sources, then by
-their results.
+and by values that agree. Values that differ prove nothing, since a fault may lie before these
+tensors. Tensors that are in another order on the other side are matched last: by their sources,
+then by their results.
 
 In a quantised graph, names and operators need care: a tensor may be another quantity of the float
 model than its name says. A quantiser rounds the output of an operator, and names the integers after
@@ -412,10 +412,10 @@ class Matching:
     # Order
 
     def match_in_order(self) -> None:
-        """Match tensors by the alignment of both orders that has the greatest sum of scores.
+        """Match tensors by an alignment of both graphs' orders with the greatest sum of scores.
 
-        Of several equally good alignments, the alignment with the later tensors is used. This
-        matters if an operator changes nothing: later operators take its output, not its input.
+        Of several equally good alignments, the alignment with the later tensors is used. The reason
+        is an operator that changes nothing: later operators take its output, not its input.
         """
         rows = {
             each: self.scores(nodes, self.unnamed[1].get(each, []))
@@ -700,7 +700,8 @@ def are_one_structure(actual: Graph, expected: Graph) -> bool:
 def crossing(actual: Graph, expected: Graph) -> list[tuple[Node, Node]]:
     """Return pairs of nodes at one place, if the expected side has the actual name elsewhere.
 
-    Such pairs exist if branches are joined in another order, or if names count tensors differently.
+    Names stand at different places if branches are joined in another order, or if names count
+    tensors differently.
     """
     names = {node.name for node in expected.present if not is_generic(node.name)}
     pairs = zip(actual.present, expected.present, strict=False)

@@ -200,8 +200,8 @@ class Alignment:
         """Return the first tensor that the model computes from all inputs of an operator.
 
         The result is empty if there is no such tensor. If the operator is named after a tensor, the
-        result must be this tensor or be computed from it. The operators of the model must then take
-        the inputs at least as often as the engine's operator takes them.
+        result must be this tensor or be computed from it. The operators of the model must also take
+        the inputs at least as often as the engine's operator takes the inputs.
         """
         count = sum(key not in self.constants for key in operator.inputs)
         for name in self.model.behind(sources):

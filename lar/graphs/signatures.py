@@ -233,7 +233,7 @@ class Values:
         """Read a tensor in plain axes, and detect which part of it is padding.
 
         Blocked layouts may pad the channels. If the last channels are all 0, these channels count
-        as padding. The tensor's shape is then the smallest shape of the other side that fits.
+        as padding. The tensor then gets the smallest shape of the other side that fits.
 
         Raises:
             DumpError: the tensor's file is missing or damaged.

@@ -64,7 +64,7 @@ def input_error(
 class UnnamedInput(UsageError):
     """The error for an item that does not say which input of the model it feeds.
 
-    The hint of this error begins with NAME_IT. This hint does not help if arrays are passed from
+    The hint of this error begins with NAME_IT, which does not help callers who pass arrays from
     Python.
     """
 

@@ -1,8 +1,8 @@
 """How arrays fit a model's inputs: by name or position, by shape, and by dtype.
 
-A model may give no fixed size for an axis. Axes of one name have one size. This size comes from
-`--shape` or from an array that is fed; otherwise the size is 1. The name of an axis may be a
-formula of other names, such as `past_sequence_length + 1` in exported decoders.
+A model may give no fixed size for an axis. Axes with equal names have equal sizes: the size from
+`--shape`, the size in an array that is fed, or otherwise 1. The name of an axis may be a formula of
+other names, such as `past_sequence_length + 1` in exported decoders.
 """
 
 from __future__ import annotations
