@@ -330,7 +330,7 @@ def find_zero_point(sides: Sides) -> str:
 def find_saturation(sides: Sides) -> str:
     """Detect that one side clips its elements at a number, and the other side does not.
 
-    If the number is 0, the side without clipping lacks an activation.
+    If one side clips at 0, the other side lacks an activation.
     """
     for name, side, twin in sides.both_ways():
         low, high = float(side.min()), float(side.max())

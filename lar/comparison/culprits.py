@@ -80,7 +80,7 @@ OperatorsOf = Callable[[int], "Operators | str"]
 
 
 class Alone(NamedTuple):
-    """The result of running an operator alone: the comparison of its output with the expected one.
+    """The result of running an operator alone: its output, compared with the expected output.
 
     `nodes` are the nodes whose operators were run. `doubt` says why the operators were not run, or
     why the result proves nothing.

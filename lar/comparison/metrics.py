@@ -224,7 +224,7 @@ class PairOfBlocks:
         self.sums += Sums(counted, total, kept_count, noise, own, energy, shift, cross)
 
     def without_nonfinite(self, actual: Array, expected: Array) -> tuple[Array, Array, Array]:
-        """Count NaN and infinite elements; return wider copies with zeros in their places.
+        """Count NaN and infinite elements; return wider copies with zeros for these elements.
 
         The third array marks the places where NaN or infinite elements do not agree.
         """

@@ -107,7 +107,7 @@ class Measure:
         fed: Mapping[Pair, Array],
         compared: Mapping[Node, TensorComparison],
     ) -> TensorComparison:
-        """Compare the output of an operator that was run alone with the expected tensor.
+        """Compare the expected tensor with the output of an operator that was run alone.
 
         `array` is the output, in the form in which the actual side stores tensors. `fed` has the
         values that the operator was fed with. The rounding of these values to the types of the

@@ -4,12 +4,13 @@ An operator adds its own rounding error to the errors of its inputs. The added e
 the coarser type of the two sides. A floating-point type has the relative rounding u, and a
 quantised type has the step s.
 
-Storing the output adds u times each element. For a quantised type, storing adds s / 2 at most, and
-s / sqrt(12) on average.
+Storing the output adds an error of u times each element. In a quantised type, storing adds an error
+of s / 2 at most, and of s / sqrt(12) on average.
 
-A sum of K products in precision u adds about sqrt(K) u, where K is the number of products in a
-usual convolution. If only the factors are rounded, as in TF32, the sum adds u, and storing adds
-nothing. Weights that are stored in the coarse type add a rounding error too.
+A sum of K products in precision u adds an error of about sqrt(K) u, where K is the number of
+products in a usual convolution. If only the factors are rounded, as in TF32, the sum adds an error
+of u, and storing adds no error. Weights that are stored in the coarse type add a rounding error
+too.
 
 An operator also passes on the errors of its inputs. An addition or a maximum adds up these errors,
 and other operators may enlarge the errors several times. An error is the length of the difference,
@@ -267,8 +268,8 @@ class Rounding:
     def round_alike(self, pair: Pair) -> bool:
         """Return whether both sides round alike, or do not round, between a pair and its sources.
 
-        Both sides must have weights with the same scales, and tensors with the same steps. The
-        steps of the sources do not count.
+        Both sides must have weights with the same scales, and tensors with the same steps. Steps
+        that the sources already have are left out.
         """
         sides = 0, 1
         regions = [region_of(node, self.by_node) for node in pair[:2]]
@@ -313,8 +314,8 @@ class Rounding:
     def learn_from_weights(self, pairs: Sequence[ConstantPair]) -> None:
         """Detect a side whose weights were rounded to float16, and stored in a wider type.
 
-        There must be several large weights, and all of them must be rounded. A single rounded
-        weight is the fault of an operator.
+        There must be several large weights, and all of them must be rounded. If only a single
+        weight was rounded, an operator is at fault.
         """
         large = [pair for pair in pairs if pair.expected.dtype == "float32"]
         large = [pair for pair in large if prod(pair.expected.shape) >= LEAST_WEIGHTS]
@@ -361,8 +362,8 @@ class Rounding:
 def precision_of_sides(graphs: Sequence[Graph]) -> str:
     """Return the coarse type in which a side computes, or to which a side rounds factors.
 
-    The type of the model does not count if both sides compute the same graph in a wider type: then
-    both sides use the same rounded weights. But an engine that fuses operators rounds the weights
+    The model's type is not returned if both sides compute the same graph in a wider type, because
+    both sides then use the same rounded weights. An engine that fuses operators rounds the weights
     again.
     """
     stored = coarsest(map(stored_type_of, graphs))

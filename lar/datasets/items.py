@@ -141,9 +141,9 @@ def names_of(files: Sequence[str]) -> list[str]:
 def stack_in(parts: Sequence[str]) -> int:
     """Return the number of items in a stack, or in each of several stacks; 0 for other data.
 
-    A stack of a single item feeds one run, and counts as 0. Arrays that differ in length count as 0
-    too. A file of another format counts as 0 as well; the error is raised later, when the file is
-    read.
+    The result is 0 for a stack of a single item, which feeds only one run, and for arrays that
+    differ in length. The result is also 0 for a file of another format. The error is then raised
+    later, when the file is read.
     """
     paths = [place_of(part)[1] for part in parts]
     if not all(path.lower().endswith(STACKS) and os.path.isfile(path) for path in paths):

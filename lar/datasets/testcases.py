@@ -43,7 +43,7 @@ OLD_HEAD = struct.Struct("<4s12xQ")
 
 
 class Source(NamedTuple):
-    """A model file and its testcases: their folders, or how many are packed in the file.
+    """A model file and its testcases, which are folders, or are packed in the model file.
 
     `is_input` says that `--input` names the folder of the testcase.
     """

@@ -83,7 +83,7 @@ class Variable(Record):
 
     @property
     def operator_id(self) -> int:
-        """The number of the operator; the engine gives its outputs the next numbers in order."""
+        """The number of the operator; the engine gives the operator's outputs the next numbers."""
         return self.id - 1 - self.slot
 
 

@@ -93,7 +93,7 @@ def split_blocks(text: str) -> Iterator[tuple[re.Match[str], str]]:
 
 
 def blocks_in(text: str) -> Iterator[tuple[TensorHeader, list[float]]]:
-    """Yield an excerpt for each whole block, with a header as a tensor file has it.
+    """Yield an excerpt for each whole block, and a header like the header of a tensor file.
 
     Blocks that are cut off, and blocks of variables without storage, are left out.
     """

@@ -224,8 +224,8 @@ def layout_of_weight(shape: tuple[int, ...], before: str, after: str, group: boo
 def layout_of_format(text: str) -> str:
     """Return the layout for an engine's name of a tensor format; empty for an unknown format.
 
-    `I2D{2,1}` is an image with four channels in each pixel. `NCHWC{16}` has ONNX Runtime's blocks.
-    Formats of weights, such as `OIHWC{16}`, are known too.
+    `I2D{2,1}` is an image with four channels in each pixel. `NCHWC{16}` is ONNX Runtime's layout
+    with blocks of 16 channels. Formats of weights, such as `OIHWC{16}`, are known too.
     """
     return next((re.sub(*it, text) for it in LAYOUTS.items() if re.fullmatch(it[0], text)), "")
 
@@ -252,7 +252,7 @@ def layouts_of_operator(
 
 
 def guess_layout(given: DumpedTensor, weight: DumpedTensor) -> str:
-    """Return the layout of the result of a convolution over two axes; five axes are blocked.
+    """Return the layout of a two-dimensional convolution's result; five axes mean blocks.
 
     The layouts nchw4, nchw44 and chwn4 have results of similar shapes. The shapes of the weights
     distinguish these three layouts: {OC,IC/4,FH,FW,4}, {OC/4,IC/4,FH,FW,4,4} or {OC/4,FH,FW,IC,4},

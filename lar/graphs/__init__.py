@@ -22,11 +22,11 @@ class OperatorKinds(NamedTuple):
 
     `kinds` maps a type to its kind. A type that is not in this table is its own kind. `biased`
     operators add a bias that is not among their inputs. `may_fuse` operators may end in an
-    activation that no parameter names. `steps_by_mode` returns the steps of an operator whose type
-    alone does not show them, and () for any other operator. `opaque` operators run a function or
-    another library: no dump shows what happens inside. For tensors that the engine computes in a
-    wider type than the model's, `rounded` maps the beginning of the tensor's name to the model's
-    type. `random` operators draw random numbers.
+    activation that no parameter names. `steps_by_mode` returns the steps of an operator if the type
+    alone does not show these steps, or else (). `opaque` operators run a function or another
+    library: no dump shows what happens inside. For tensors that the engine computes in a wider type
+    than the model's, `rounded` maps the beginning of the tensor's name to the model's type.
+    `random` operators draw random numbers.
     """
 
     kinds: Mapping[str, str] = {}

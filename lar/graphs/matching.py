@@ -414,8 +414,8 @@ class Matching:
     def match_in_order(self) -> None:
         """Match tensors by an alignment of both graphs' orders with the greatest sum of scores.
 
-        Of several equally good alignments, the alignment with the later tensors is used. The reason
-        is an operator that changes nothing: later operators take its output, not its input.
+        Of several equally good alignments, the alignment with the later tensors is used. For
+        example, if an operator changes nothing, later operators take its output, not its input.
         """
         rows = {
             each: self.scores(nodes, self.unnamed[1].get(each, []))
@@ -657,7 +657,7 @@ def match(actual: Graph, expected: Graph, values: tuple[Values, Values]) -> Twin
     """Find the twins of two graphs.
 
     In graphs of one structure, a tensor is read only if its name stands at another place on the
-    other side. In other graphs, all tensors are read, one at a time.
+    other side. In graphs of different structure, all tensors are read, one at a time.
 
     Raises:
         DumpError: a tensor is missing or damaged.
@@ -698,7 +698,7 @@ def are_one_structure(actual: Graph, expected: Graph) -> bool:
 
 
 def crossing(actual: Graph, expected: Graph) -> list[tuple[Node, Node]]:
-    """Return pairs of nodes at one place, if the expected side has the actual name elsewhere.
+    """Return pairs of nodes at one place whose actual name is elsewhere on the expected side.
 
     Names stand at different places if branches are joined in another order, or if names count
     tensors differently.

@@ -249,7 +249,7 @@ class StructuralMatching(Matching):
         return work
 
     def are_ambiguous(self, one: Node, other: Node, alike: Mapping[Node, Sequence[Node]]) -> bool:
-        """Return whether a third tensor is computed in the same way, from the same twins.
+        """Return whether a third tensor is computed like two tensors, from the same twins.
 
         The two tensors are not ambiguous if the tensors behind them distinguish them from the third
         tensor.

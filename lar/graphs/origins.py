@@ -227,9 +227,9 @@ class Alignment:
     def alike(self, operator: DumpedOperator, source: str) -> str:
         """Return the output of the model's operator of the same type that takes `source`.
 
-        If the model has no operator of this type there, the engine may have added an operator to
-        move the tensor: the result for a moving operator is then `source`. For any other operator,
-        the result is empty.
+        If the model has no such operator, the result is `source` for an operator that only moves
+        data, because the engine may have added this operator. The result is empty for any other
+        operator.
         """
         found = [
             each.outputs[0]

@@ -171,8 +171,8 @@ UNSCALED = "unscaled"
 class Signature(NamedTuple):
     """A summary of a tensor, to find its twin.
 
-    `shape` is the plain shape without axes of one element. `sample` is float64, and its length
-    depends only on the shape.
+    `shape` is the plain shape without axes of size 1. `sample` is float64, and its length depends
+    only on the shape.
     """
 
     plain_shape: tuple[int, ...]
@@ -365,7 +365,7 @@ def signature_of(
 
 
 def sample_places(size: int) -> Array:
-    """Return the indexes of a sample, spread over a flat tensor at distances that fit no axis."""
+    """Return the indexes of a sample, spread over a flat tensor without following any axis."""
     if size <= SAMPLES:
         return np.arange(size)
     return np.sort((np.arange(SAMPLES) * GOLDEN % 1 * size).astype(np.int64))

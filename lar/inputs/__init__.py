@@ -36,12 +36,13 @@ OUTPUT = r"output_(\d{1,9})\.pb"
 class Loaded(NamedTuple):
     """One array as its source holds it, before it is matched with an input of the model.
 
-    `kind` says how far the source fixes the dtype. A "tensor" has its own dtype. The numbers of a
-    "text" take the model's dtype. "raw" bytes (uint8, one axis) take the model's dtype and shape.
-    `channels` is the channel order of an image of shape (1,H,W,C), empty for any other array.
-    `name` is the source's own name for the array. With `name_binds`, the model must have an input
-    of this name. Without `name_binds`, the array may also feed the input at its `position`, or the
-    model's only input. `note` is a comment that the file contains for people.
+    `kind` says how far the source fixes the dtype. The `kind` "tensor" has its own dtype. Numbers
+    of the `kind` "text" take the model's dtype. Bytes of the `kind` "raw" (uint8, one axis) take
+    the model's dtype and shape. `channels` is the channel order of an image of shape (1,H,W,C),
+    empty for any other array. `name` is the source's own name for the array. With `name_binds`, the
+    model must have an input of this name. Without `name_binds`, the array may also feed the input
+    at its `position`, or the model's only input. `note` is a comment that the file contains for
+    people.
     """
 
     array: Array

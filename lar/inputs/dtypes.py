@@ -134,7 +134,7 @@ def _check_whole(array: Array, dtype: np.dtype[Any]) -> None:
 
 
 def plain_array(array: Array) -> Array:
-    """Return an array with the same values in a type of NumPy's own.
+    """Return an array with the same values in one of NumPy's own types.
 
     Narrow floats become float32, and Python's texts become NumPy's.
     """
