@@ -410,8 +410,8 @@ class Search:
     def take_slightly_wrong(self, pairs: Iterable[Pair]) -> None:
         """Blame the first pair whose error is at least `SUSPECT` times the tolerance.
 
-        This search is done if the outputs differ, but no operator's output differs when it is run
-        alone. Behind such a pair, errors grow as rounding errors do.
+        This search is done if the outputs differ, but no operator's output differs when the
+        operator is run alone. Behind such a pair, errors grow as rounding errors do.
         """
         for pair in pairs:
             found = self.alone.get(pair.actual, Alone()).found

@@ -1,13 +1,11 @@
 """Data sets: an `--input` that stands for many items; the model is run on each item.
 
-    FOLDER            the files in it that `--input` reads, in the order of their names
-    list.txt          a path on each line, relative to the list's folder; empty lines and lines
-                      that begin with # are skipped
-    stack.npz         arrays whose first axis counts the items; each has two or more
-    stack.npy         one array whose first axis counts the items: with --labels, or if the
-                      model takes one item at a time
-    a:FOLDER;b:list   one source for each input, all with the same number of items
-    a:x.npz;b:y.npz   a stack for each input
+`FOLDER` stands for the files in the folder that `--input` reads, in the order of their names. A
+list, such as `list.txt`, has a path on each line, relative to the folder of the list. Empty lines
+and lines that begin with # are skipped. A `.npz` file is a stack: the first axis of its arrays
+counts two or more items. A `.npy` file is a stack if `--labels` is given, or if the model takes one
+item at a time. If a model has several inputs, as in `a:FOLDER;b:list` or `a:x.npz;b:y.npz`, each
+input has its own source, and all sources have the same number of items.
 
 This module does not use NumPy: the parent process counts the items before a run begins.
 """

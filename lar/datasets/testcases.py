@@ -1,17 +1,15 @@
 """Testcases at a path: a file of MegEngine, or a folder with the layout of ONNX's test data.
 
-    FOLDER/model.onnx                       or any other name, if it is the only .onnx there
-    FOLDER/test_data_set_0/input_0.pb       TensorProto messages, numbered as the model's
-                           output_0.pb      inputs and outputs are
-    FOLDER/test_data_set_1/...
+A folder has the model in `model.onnx`, or in a file with another name if the folder has only one
+.onnx. The folders `test_data_set_0`, `test_data_set_1`, ... beside the model have TensorProto
+messages: `input_0.pb` and `output_0.pb` are for the first input and the first output of the model.
+The docs of onnx/backend/test describe the folder.
 
-The docs of onnx/backend/test describe the folder. In a file of MegEngine, lar reads only where each
-graph begins and ends:
-
-    file      "mgbtest0", u32 number of testcases, the model's graph, a graph for each testcase
-    a graph   newer format: u32 size of the rest, u32, "mgv2", ...
-              older format: "MGBC", 12 bytes, u64 size of the weights, the weights, u32 size of the
-              rest, u32, "mgb1", ...
+In a file of MegEngine, lar reads only where each graph begins and ends. The file has "mgbtest0",
+the number of testcases (u32), the model's graph, and a graph for each testcase. A graph in the
+newer format begins with the size of the rest (u32), a u32 and "mgv2". A graph in the older format
+begins with "MGBC", 12 bytes, the size of the weights (u64) and the weights. The size of the rest
+(u32), a u32 and "mgb1" follow.
 
 Numbers are little-endian. The outputs of a testcase's graph are constants, one for each input of
 the model's graph, ordered by the names of the inputs. The model's graph also has an input for each

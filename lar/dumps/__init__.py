@@ -53,12 +53,12 @@ class Kernel(NamedTuple):
 class DumpFacts(NamedTuple):
     """The facts about a dump that only the engine knows.
 
-    `operators` are in the order of execution. `iteration` is the dumped iteration, None for the
-    last one. `algorithms` are the chosen algorithms. `quantizations` say, by the name of a tensor,
-    which real numbers the integers of the tensor stand for; a negative axis counts from the last
-    axis. `operands` has, by the name of a tensor, the model's names for the inputs of the operator
-    that computes the tensor; an optimising engine may have replaced these inputs. `outputs` and
-    `left_out` are as in `DumpIndex`.
+    `operators` are in the order of execution. `iteration` is the dumped iteration, or None for the
+    last iteration. `algorithms` are the chosen algorithms. `quantizations` say, by the name of a
+    tensor, which real numbers the integers of the tensor stand for; a negative axis counts from the
+    last axis. `operands` has, by the name of a tensor, the model's names for the inputs of the
+    operator that computes the tensor; an optimising engine may have replaced these inputs.
+    `outputs` and `left_out` are as in `DumpIndex`.
     """
 
     operators: Sequence[OperatorFact] = ()

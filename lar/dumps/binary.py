@@ -1,7 +1,7 @@
 """Reads and writes MegEngine's binary tensor file: one array and its name.
 
-    u32 length of the name, u32 code of the dtype, u32 number of axes, u32 for the size of each,
-    the name, the elements
+The file begins with u32 numbers: the length of the name, the code of the dtype, the number of axes,
+and the size of each axis. Then the name and the elements follow.
 
 The file is little-endian and has no gaps (mgb::debug::dump_tensor). MegEngine always writes seven
 axes, with size 0 for unused axes. MegEngine has no arrays without axes, and hardly any arrays

@@ -1,13 +1,14 @@
 """MegEngine's text dump, and the excerpts of tensors in it.
 
+A text dump has a block for each variable, as in this example:
+
     var17 produced: name=ADD layout={4(1) Float32} owner_opr=ADD3(a,b)[16]{Elemwise} opr16
      deps:
       [i0]var3: [0, 1, 2, 3] s
      val: [1, 3, 5, 7]min=1 max=7 mean=4 l2=4.58 sd=2.58 s
 
-Each variable has such a block. A block shows at most five values, and `...` in place of further
-values. Values are in the format %.4g, statistics in the format %.3g. Other lines between the blocks
-are skipped.
+A block shows at most five values, and `...` in place of further values. Values are in the format
+%.4g, statistics in the format %.3g. Other lines between the blocks are skipped.
 
 An excerpt is an array of float64: minimum, maximum, mean, root mean square, standard deviation,
 then the first values in their stored order. If a dump of whole tensors is compared with a text

@@ -16,9 +16,9 @@ then by their results.
 
 In a quantised graph, names and operators need care: a tensor may be another quantity of the float
 model than its name says. A quantiser rounds the output of an operator, and names the integers after
-that output. A quantiser may also fold an activation into the range of the integers. In the float
-model, the twin of the integers is then the activation's output, not the tensor before the
-activation.
+that output. A quantiser may also fold an activation into the range of the integers. If an
+activation is folded, the twin of the integers in the float model is the activation's output, not
+the tensor before the activation.
 """
 
 from __future__ import annotations

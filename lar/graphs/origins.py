@@ -93,9 +93,9 @@ class ModelGraph:
                 self.data.update(filter(None, each.outputs))
 
     def region(self, end: str, begin: Collection[str]) -> tuple[list[ModelOperator], set[str]]:
-        """Return the operators between `begin` and `end`, and the tensors from which they start.
+        """Return the operators between `begin` and `end`, and the input tensors of this region.
 
-        If `end` also needs tensors from before `begin`, these tensors are returned too.
+        If `end` also needs tensors from before `begin`, these tensors are among the input tensors.
         """
         first = min((self.places.get(name, -1) for name in begin), default=-1)
 

@@ -1,11 +1,12 @@
 """Inputs: from the texts of `--input` to the arrays that a model is fed with.
 
-text → grammar → readers (files and numbers) → model_inputs (which input, does it fit) → feed
-                 images (files, and the settings size, channels, mean, layout)
-                 dtypes (conversion, generated data)
+The module `grammar` splits the texts into items. `readers` reads the files and numbers of an item.
+`images` reads image files, and applies the settings size, channels, mean and layout. `model_inputs`
+finds the model's input for an array, and checks whether the array fits. `dtypes` converts arrays,
+and generates data. `feed` returns the arrays of all inputs.
 
-This module has what these modules share: an array as a reader loads it, the error for an item of
-`--input`, and the files of ONNX's test data folders. This module does not import NumPy or
+This module has what the other modules share: an array as a reader loads it, the error for an item
+of `--input`, and the files of ONNX's test data folders. This module does not import NumPy or
 dataclasses, which are slow to import.
 """
 

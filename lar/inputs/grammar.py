@@ -5,7 +5,7 @@
     value = path                       a file or a folder
           | path "," dtype "," shape   a .bin file: file.bin,float32,1x3x224x224
           | numbers                    [1.5,2,3] or 1.5,2,3
-          | "{" [axis *("," axis)] "}" a shape, whose data is generated
+          | "{" [axis *("," axis)] "}" a shape, whose data is generated.
 
 The name of a model's input may itself hold a colon (`input:0`). A text that is the path of an
 existing file or folder is taken as the path, even if it has a colon, semicolon or bracket. But a

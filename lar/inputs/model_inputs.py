@@ -116,21 +116,19 @@ def check_shape(shape: tuple[int, ...], info: TensorInfo, where: str, hint: str 
 def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, UsageError | None]:
     """Return an array in the model's dtype, and a warning if it was converted.
 
-        source                    model's dtype    what happens
-        any file                  the file's       fed as it is (byte order does not count)
-        float file                another float    converted, with a warning
-        integer file              other integers   converted, with a warning, if all values fit
-        .npy of unnamed bytes     a float of as    the bytes are taken as such floats, since NumPy
-                                  many bytes       has no name for bfloat16
-        numbers without a dtype   any              converted, if all values fit; floats round
-        any file                  any other        an error
+    A file that has the model's dtype is fed as it is; the byte order does not count. A file of
+    floats is converted to another floating-point type, with a warning. A file of integers is
+    converted to another integer type, with a warning, if all values fit. A .npy with elements of an
+    unnamed type is read as floats of the same size, since NumPy has no name for bfloat16. Numbers
+    without a dtype are converted to any dtype if all values fit, and floats are rounded. Any other
+    file is an error.
 
     Numbers without a dtype are inline values and JSON entries without a type. Finite values that
     would become infinite do not fit. An image file without image settings must already have the
     model's dtype; with image settings, `images.apply_settings` converts it instead.
 
     Raises:
-        UsageError: only the last row of the table applies, or a value does not fit the dtype.
+        UsageError: the dtype of the file cannot be converted, or a value does not fit the dtype.
     """
     array, where = loaded.array, loaded.source
     warning: UsageError | None = None
