@@ -140,8 +140,8 @@ def stack_in(parts: Sequence[str]) -> int:
     """Return the number of items in a stack, or in each of several stacks; 0 for other data.
 
     The result is 0 for a stack of a single item, which feeds only one run, and for arrays that
-    differ in length. The result is also 0 for a file of another format. The error is then raised
-    later, when the file is read.
+    differ in length. The result is also 0 for a file of another format, for which the error is
+    raised later, when the file is read.
     """
     paths = [place_of(part)[1] for part in parts]
     if not all(path.lower().endswith(STACKS) and os.path.isfile(path) for path in paths):

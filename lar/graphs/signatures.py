@@ -365,7 +365,7 @@ def signature_of(
 
 
 def sample_places(size: int) -> Array:
-    """Return the indexes of a sample, spread over a flat tensor without following any axis."""
+    """Return the indexes of a sample, spread over a flat tensor at irregular distances."""
     if size <= SAMPLES:
         return np.arange(size)
     return np.sort((np.arange(SAMPLES) * GOLDEN % 1 * size).astype(np.int64))

@@ -45,7 +45,7 @@ class Feed:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The notes, each as a whole line of text."""
+        """The notes as texts, each of which is a whole line."""
         return tuple(note.message for note in self.notes)
 
 

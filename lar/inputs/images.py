@@ -188,7 +188,10 @@ _SIZES: tuple[tuple[re.Pattern[bytes], Callable[[bytes], tuple[int, int]]], ...]
 
 
 def channel_axis_of(shape: Sequence[int | None]) -> int:
-    """Return the channel axis of a shape of 4 axes: 3 if only axis 3 fits channels, else 1."""
+    """Return the channel axis of a shape of 4 axes.
+
+    The result is 3 if only the size of axis 3 can be a number of channels, else 1.
+    """
     return 3 if shape[3] in (1, 3, 4) and shape[1] not in (1, 3, 4) else 1
 
 
