@@ -1,14 +1,16 @@
-"""Describes a culprit: its operators, the weights that differ, and in words what is wrong.
+"""Describes operators at fault: which of their weights differ, and in words what is wrong.
 
-A difference has a kind if the elements show its cause: a scale, a zero point, ... Each kind is a
-change that turns the elements of one side into those of the other. A kind is named if it explains
-nearly all of the difference. The rest may be rounding and other errors.
+The elements of two tensors may show the cause of their difference, such as a wrong scale or a wrong
+zero point. Each kind of difference is a change that turns the elements of one side into the
+elements of the other side. A kind is reported only if it explains nearly all of the difference. The
+rest of the difference may be rounding and other errors.
 
 This module also finds quantised tensors with a wrong scale, even if the only error is rounding.
 
-A scale that is too coarse causes rounding, so the error alone does not show the fault. The values
-of the side with the finer numbers show which range the scale must cover. A bias shows the scale
-that it was made for: an engine may read the bias's integers by the scale of its operator's input.
+A scale that is too coarse causes only larger rounding errors, so the error alone does not show the
+fault. The values of the more exact side show which range the scale must cover. An engine may
+multiply the integers of a bias by the scale of the operator's input. If this scale is wrong, the
+values of the bias are wrong by the same factor.
 """
 
 from __future__ import annotations
@@ -68,10 +70,11 @@ class Ranges:
         ]
 
     def describe(self, pair: Pair) -> str:
-        """Say in words how much coarser a scale is than the values need; empty if it is right.
+        """Say in words how much coarser a scale is than the values need; empty for a right scale.
 
-        Three kinds of tensors are not to blame: an input of the model, a tensor with the scale of
-        its source, and a tensor whose source fills just as little of its own range.
+        The text is also empty for an input of the model, and for a tensor with the scale of its
+        source. The text is empty as well if the scale of the tensor's source is nearly as much too
+        coarse.
         """
         nodes = pair.actual, pair.expected
         steps = [*map(self.step_of, (0, 1), nodes)]
@@ -92,7 +95,7 @@ class Ranges:
     def describe_misread(self, pair: Pair) -> str:
         """Say in words which bias an engine reads by a wrong scale; empty without such a bias.
 
-        The scale by which the engine reads the bias is that of the pair's actual tensor.
+        The engine reads the bias by the scale of the pair's actual tensor.
         """
         steps = [*map(self.step_of, (0, 1), pair[:2])]
         taken = self.paired.constants_of(pair.actual.children) if steps[0] else []
@@ -111,7 +114,7 @@ class Ranges:
         return ""
 
     def times_before(self, side: int, node: Node) -> float:
-        """Return how many times too coarse the coarsest scale before a tensor is, at least 1.
+        """Return the factor by which the coarsest scale before a tensor is too coarse; at least 1.
 
         The result is infinite if one of the tensor's sources has the same scale as the tensor.
         """
@@ -152,7 +155,7 @@ def is_given(node: Node) -> bool:
 
 
 def bounds_of_results(node: Node) -> Iterator[tuple[float, float]]:
-    """Yield the limits of the results of the operator that gives a tensor."""
+    """Yield the limits of a tensor's values if its operator has limits, as sigmoid has 0 and 1."""
     for each in (node, *(node.parents if node.is_cast else ())):
         for step in each.steps:
             yield from (ends for name, ends in BOUNDED.items() if name in step)
@@ -170,7 +173,7 @@ NONFINITE = (("infinite", "overflow to infinity", np.isinf), ("NaN", "no number"
 
 
 def culprit_of(blame: Blame, paired: Paired) -> Culprit:
-    """Return the record of a culprit, with the weights of its operators that differ."""
+    """Return the record of the operators at fault, with their differing weights."""
     taken = [(it, it.figures) for it in paired.constants_of(blame.actual)]
     parameters = [it for it, found in taken if not found or found.max_absolute not in (0.0, None)]
     alone = blame.alone.found
@@ -199,9 +202,9 @@ def kind_of_weights(parameters: Sequence[TensorComparison], paired: Paired) -> s
 
 
 def kind_of(output: TensorComparison, paired: Paired) -> str:
-    """Say in words what is wrong with a tensor of a culprit; empty if its elements do not show it.
+    """Say in words what is wrong with a tensor; empty if the elements do not show what is wrong.
 
-    The tensor is the culprit's output, or its weights.
+    The tensor is the output or the weights of an operator at fault.
     """
     if output.figures is None or output.axes or paired.measure.excerpts:
         return ""
@@ -239,7 +242,7 @@ def operator_facts(paired: Paired, side: int, node: Node) -> OperatorFacts:
 
 
 class Sides(NamedTuple):
-    """The elements of both sides, of one shape and in plain axes, as float64.
+    """The elements of a tensor on both sides, as float64, in plain axes and with equal shapes.
 
     `step` is the step of a quantised type, 0 for any other type. `axis` is the axis of the
     channels, None if unknown. `names` are the names of the two sides.
@@ -256,9 +259,9 @@ class Sides(NamedTuple):
         return self.one - self.other
 
     def explain(self, rest: Array) -> bool:
-        """Return whether a kind explains nearly all of the difference.
+        """Return whether a kind of difference explains nearly all of the difference of the sides.
 
-        `rest` is the part of the difference that the kind does not explain.
+        `rest` is the part of the difference that this kind does not explain.
         """
         return energy_of(rest) <= LEFT * energy_of(self.difference)
 
@@ -269,7 +272,7 @@ class Sides(NamedTuple):
 
 
 def find_kind(sides: Sides) -> str:
-    """Say in words of which kind the difference of two sides is; empty if no kind fits."""
+    """Say in words what kind of difference two sides have; empty if no known kind fits."""
     if text := find_nonfinite(sides):
         return text
     energy = energy_of(sides.difference)
@@ -318,9 +321,9 @@ def find_zero_point(sides: Sides) -> str:
 
 
 def find_saturation(sides: Sides) -> str:
-    """Detect that the elements of one side are clipped at a number, and those of the other are not.
+    """Detect that one side clips its elements at a number, and the other side does not.
 
-    If the number is 0, the side without clipping lacks an activation.
+    If one side clips at 0, the other side lacks an activation.
     """
     for name, side, twin in sides.both_ways():
         low, high = float(side.min()), float(side.max())
@@ -336,7 +339,7 @@ def find_saturation(sides: Sides) -> str:
 
 
 def find_border(sides: Sides) -> str:
-    """Detect that images differ only at their borders, which shows another padding."""
+    """Detect that images differ only at their borders, since the sides pad images differently."""
     difference = sides.difference
     if difference.ndim != 4 or min(difference.shape[2:]) < 5:
         return ""
@@ -346,7 +349,10 @@ def find_border(sides: Sides) -> str:
 
 
 def find_channels(sides: Sides) -> str:
-    """Detect one wrong channel, or a factor for each channel, as from scales of a wrong axis."""
+    """Detect one wrong channel, or a wrong factor for each channel.
+
+    An engine that applies the scales of channels along a wrong axis causes such factors.
+    """
     shape = sides.one.shape
     axis = channel_axis(len(shape)) if sides.axis is None else sides.axis
     if len(shape) < 2 or shape[axis] < 2:

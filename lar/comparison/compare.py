@@ -1,9 +1,11 @@
-"""Compares two dumps: finds twins, measures pairs, judges by the outputs, and proves a cause.
+"""Compares two dumps: matches tensors, measures errors, judges outputs, and proves the cause.
 
-If there are more than two sides, each is compared with the first one, to find the side that
-differs from most. The truth is what the model should give; both sides can be compared with it.
+If there are more than two sides, the first side is compared with each other side. These comparisons
+show the side that differs from most of the other sides. Two sides can also be compared with the
+truth, which means the reference values that the model should give.
 
-Besides the finding, a comparison has notes, tensors without twins, and what was not compared.
+Besides the finding, a comparison has notes, a list of the tensors that only one side has, and a
+list of the outputs that were not compared.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ OTHER_FORM = "a constant that the other side holds in another form, or not at al
 def find_notes(
     finding: Finding, blames: Sequence[Blame], paired: Paired, *, isolate: bool
 ) -> Iterator[str]:
-    """Yield notes for the reader."""
+    """Yield the notes on a comparison for the reader of a report."""
     yield from note_dumps(paired)
     yield from note_inputs(paired)
     if paired.drawn:
@@ -91,7 +93,7 @@ def note_dumps(paired: Paired) -> Iterator[str]:
 
 
 def note_inputs(paired: Paired) -> Iterator[str]:
-    """Yield notes on inputs of the model that differ."""
+    """Yield a note on each input of the model that was fed with different data."""
     for found in paired.wrong_inputs():
         mine, theirs = found.actual.shape, found.expected.shape
         if mine[:1] != theirs[:1] and mine[1:] == theirs[1:]:
@@ -102,7 +104,7 @@ def note_inputs(paired: Paired) -> Iterator[str]:
 
 
 def find_unmatched(paired: Paired) -> Iterator[UnmatchedTensor]:
-    """Yield every tensor without a twin."""
+    """Yield every tensor that only one side has."""
     drawn = {node for pair in paired.drawn for node in pair[:2]}
     for side, name in enumerate(SIDES):
         graph = paired.graphs[side]
@@ -128,7 +130,10 @@ def find_unmatched(paired: Paired) -> Iterator[UnmatchedTensor]:
 
 
 def describe_moved(node: Node, paired: Paired) -> str:
-    """Say in words whose data a tensor holds, or helps to move; empty for any other tensor."""
+    """Say in words which tensor's data a moved copy holds; empty for a tensor that is no copy.
+
+    A tensor on the way from an original to a copy is described too.
+    """
     originals = paired.twins.originals
     if node in originals:
         name = originals[node].name
@@ -141,7 +146,7 @@ def describe_moved(node: Node, paired: Paired) -> str:
 
 
 def describe_fused(node: Node, paired: Paired, side: int) -> str:
-    """Say in words which operator of the other side contains a tensor; empty if none does."""
+    """Say in words which fused operator of the other side contains a tensor; otherwise empty."""
     for each in results_of(node, paired.by_node):
         twin = paired.by_node[each][:2][1 - side]
         maker = twin.operator.type if twin.operator else "an operator"
@@ -172,10 +177,10 @@ Progress = Callable[[str], None]
 class Request(Record):
     """The options of a comparison of two dumps.
 
-    With `raw`, quantised tensors are compared by their integers, else by the real numbers that the
-    integers stand for. With `isolate`, each operator of the actual side is run alone. `only` says
-    which tensors decide: the outputs, or all tensors that both sides have. `progress` is called
-    with a short description of each step.
+    With `raw`, the integers of quantised tensors are compared. Without `raw`, the real numbers that
+    the integers stand for are compared. With `isolate`, each operator of the actual side is run
+    alone. `only` says which tensors decide the finding: the outputs, or all tensors that both sides
+    have. `progress` is called with a short description of each step.
     """
 
     tolerance: Tolerance = field(default_factory=Tolerance)
@@ -196,12 +201,12 @@ def compare_dumps(
     """Compare two dumps.
 
     `kinds_of` takes an engine's name and returns what its operators do. `operators_of` returns an
-    object that runs a side's operators alone; it is called only if there are candidates. `names`
-    are the names of the two sides.
+    object that runs operators of a side alone. `operators_of` is called only if operators are under
+    suspicion. `names` are the names of the two sides.
 
     Raises:
         DumpError: a tensor is missing or damaged.
-        UsageError: operators are to be run alone, but the dump has no whole tensors.
+        UsageError: operators are to be run alone, but the expected dump has no whole tensors.
     """
     if request.isolate and expected.excerpts:
         raise UsageError(
@@ -227,7 +232,8 @@ def make_graphs(
 ) -> tuple[Graph, Graph]:
     """Return the graphs of two dumps.
 
-    If one dump has no operators, the names of the other dump's constants show its constants.
+    If only one dump has operators, the names of this dump's constants show which tensors of the
+    other dump are constants.
     """
     graphs = [Graph(dump, kinds_of(dump.index.engine)) for dump in (actual, expected)]
     for side, graph in enumerate(graphs):
@@ -280,7 +286,7 @@ def judge(paired: Paired, search: Search, only: Only, *, isolate: bool) -> Compa
 
 
 def find_deciding(paired: Paired, only: Only) -> list[Pair]:
-    """Return the pairs that decide: the outputs, or all computed tensors.
+    """Return the pairs that decide the finding: the outputs, or all computed tensors.
 
     All computed tensors decide if the user asks for it, if no output could be compared, or if a
     dump has no operators.
@@ -297,7 +303,7 @@ def find_culprits(
 ) -> tuple[list[Blame], tuple[str, ...]]:
     """Find culprits if the outputs differ, or if a coarse type may hide differences.
 
-    The second value holds a note if the user interrupted the search.
+    The second value of the result is a note if the user interrupted the search, else empty.
     """
     paired = search.paired
     wrong = [pair for pair in deciding if not paired.found(pair).passed]
@@ -339,7 +345,8 @@ def find_finding(
 def rounding_of(tensors: Iterable[TensorComparison]) -> tuple[str, float | None]:
     """Return the coarse type whose rounding explains differences, and the lowest SNR of an output.
 
-    The SNR is in dB. The type is empty if float32 explains all differences.
+    The ratio of signal to noise (SNR) is in dB. The type is empty if float32 explains all
+    differences.
     """
     computed = [(it, it.figures) for it in tensors if it.precision and it.figures]
     if not any((figures.relative_l2 or 0.0) > FINE for _, figures in computed):
@@ -356,7 +363,7 @@ SEVERITY = ("nothing", "same", "rounding", "different", "fault")
 
 
 class Errors:
-    """The errors of one pair of tensors, item by item."""
+    """The errors of one pair of tensors over the items of a data set."""
 
     def __init__(self) -> None:
         self.noise = self.signal = 0.0  # sums of squares over all items
@@ -365,7 +372,7 @@ class Errors:
         self.worst_item = ""
 
     def add(self, item: str, figures: Figures | None) -> None:
-        """Add the figures of an item, if it could be compared."""
+        """Add the figures of an item; leave out an item that could not be compared."""
         if figures is None:
             return
         if self.worst is None or snr_of(figures) < snr_of(self.worst):
@@ -443,8 +450,8 @@ class CollectedItems:
     def sum_up(self) -> Comparison:
         """Return one comparison for all items, with the culprits of each item.
 
-        Each pair has the comparison of its worst item, and its errors over all items. A scale is
-        reported as too coarse only if every item shows this.
+        Each pair of tensors has the comparison of the worst item, and the errors over all items. A
+        scale is reported as too coarse only if every item shows this.
         """
         assert self.main is not None
         found = [
@@ -468,7 +475,10 @@ class CollectedItems:
 
 
 def describe_items(culprits: Mapping[str, Culprit]) -> str:
-    """Say in words which items show a fault; `culprits` has the record of the fault by item."""
+    """Say in words which items show a fault.
+
+    `culprits` maps each item that shows the fault to the record of the fault.
+    """
     name = next(iter(culprits.values())).output.expected.name
     if len(culprits) == 1:
         return f"only item {next(iter(culprits))} shows the fault at {name}"
@@ -480,15 +490,15 @@ def key_of(tensor: TensorComparison) -> tuple[str, str]:
 
 
 def badness_of(found: TensorComparison) -> tuple[bool, float]:
-    """Return whether a pair differs, and by how much; a pair that cannot be compared is worst."""
+    """Return whether a pair differs, and by how much; infinity if no errors are known."""
     return not found.passed, math.inf if found.figures is None else -snr_of(found.figures)
 
 
 def snr_of(figures: Figures) -> float:
     """Return the ratio of signal to noise in dB.
 
-    The ratio is infinite if the sides are equal. It is minus infinite if a NaN or an infinity is on
-    one side only, or if the expected tensor is 0 and the actual one is not.
+    The ratio is infinite if the sides are equal. The ratio is minus infinite if a NaN or an
+    infinity is on one side only, or if the expected tensor is 0 and the actual tensor is not 0.
     """
     if figures.nonfinite_mismatches:
         return -math.inf
@@ -504,10 +514,12 @@ Keys = dict[str, TensorComparison]
 
 
 def compare_sides(count: int, compare: Callable[[int, int], Comparison]) -> ComparisonOfSides:
-    """Compare three or more sides; `compare` takes the numbers of two sides, the expected one last.
+    """Compare three or more sides.
 
-    Tensors are matched with the tensors of the first side. Two other sides are compared with each
-    other only if both differ from the first side.
+    `compare` takes the numbers of two sides, first the actual side and then the expected side.
+
+    Tensors are matched with the tensors of the first side. Two sides after the first side are
+    compared with each other only if both of them differ from the first side.
 
     Raises:
         DumpError: a tensor is missing or damaged.
@@ -538,10 +550,10 @@ def tensor_of_sides(
     passed: Sequence[bool],
     between: dict[tuple[int, int], Keys],
 ) -> TensorOfSides:
-    """Return a tensor of the first side with its twins.
+    """Return a tensor of the first side with the matching tensors of the other sides.
 
-    `passed` says for each other side whether it agrees with the first side as a whole. `between`
-    has the agreeing pairs of two other sides.
+    `passed` says for each side after the first side whether the whole side agrees with the first
+    side. `between` has, for any two of these later sides, the pairs of tensors that agree.
     """
     known = [(side, pair) for side, pair in enumerate(row, 1) if pair is not None]
     groups: list[list[int]] = [[0]]
@@ -569,7 +581,10 @@ def tensor_of_sides(
 
 
 def odd_of(groups: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Return the sides outside the largest group of sides; empty if no group is the largest."""
+    """Return the sides that differ from the largest group of agreeing sides.
+
+    The result is empty if two groups are equally large.
+    """
     sizes = sorted(map(len, groups), reverse=True)
     if len(sizes) < 2 or sizes[0] == sizes[1]:
         return ()
@@ -583,10 +598,11 @@ MOST_REASONS = 3
 def judge_by_truth(
     found: Comparison, against: Sequence[Comparison], truth: Dump, *, nearest: int
 ) -> Comparison:
-    """Return a comparison of two dumps, with the distances of both sides from the truth.
+    """Return a comparison of two dumps, with the errors of both sides against reference values.
 
-    `against` has the comparison of each side with the truth. `nearest` is the side, 0 or 1, whose
-    model is nearest to the truth's: twins of its tensors are looked up first.
+    `truth` is the dump of the reference values. `against` has the comparison of each side with this
+    dump. `nearest` is the side, 0 or 1, whose model is nearest to the model of the reference
+    values. A reference tensor is first looked up by the tensor of the side `nearest`.
     """
     mine, theirs = (
         {it.actual.key: it for it in against[side].tensors if not it.constant} for side in (0, 1)
@@ -617,10 +633,11 @@ def judge_by_truth(
 
 
 def without_doubt(found: Comparison, against: Comparison, side: int) -> tuple[Findings, list[str]]:
-    """Return how a side differs from the truth, and the types of operators whose truth is in doubt.
+    """Return how a side differs from reference values, and operator types with doubtful values.
 
-    The truth of an operator is in doubt if both sides agree with each other, but not with the
-    truth. A side is at fault only if the two sides differ there too.
+    The reference values of an operator are doubtful if both sides agree with each other, but not
+    with these values. A side is at fault only at operators where the two sides also differ from
+    each other.
     """
     blamed = {(it.output.actual, it.output.expected)[side].key for it in found.culprits}
     compared = {(it.actual, it.expected)[side].key for it in found.tensors}
@@ -640,6 +657,7 @@ def without_doubt(found: Comparison, against: Comparison, side: int) -> tuple[Fi
 def has_coarse_tensors(dump: Dump) -> bool:
     """Return whether a dump has quantised tensors or tensors of half precision.
 
-    Its model may have been quantised, or cast to half precision, from another model.
+    The model of such a dump may have been made from another model, by quantising or by casting to
+    half precision.
     """
     return any(it.quantization is not None or it.dtype in ("float16", "BFloat16") for it in dump)

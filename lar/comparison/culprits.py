@@ -2,12 +2,11 @@
 
 The search begins at the outputs that differ, and goes back through the pairs that differ. An
 operator is a candidate if its output differs and its inputs agree. Each candidate is run alone, on
-both sides, with the same inputs. A candidate is a culprit only if its output still differs. All
-operators between the nearest tensors with twins are run together: one operator, or several
-operators if the other side fused them.
+both sides, with the same inputs. A candidate is at fault only if its output differs even with equal
+inputs. If the other side has fused several operators into one, these operators are run together.
 
-An operator that is run alone gets the expected values as inputs. So its output differs from the
-expected tensor only by the operator's own error. Errors of earlier operators do not count.
+An operator that is run alone gets the expected values as inputs. The output of an operator that is
+run alone therefore shows only the operator's own error, without the errors of earlier operators.
 """
 
 from __future__ import annotations
@@ -55,12 +54,12 @@ NOT_REPEATED = "run alone, the engine of {side} gives another result than in the
 
 
 class Operators(Protocol):
-    """Computes tensors of one side's model alone."""
+    """Runs parts of one side's model alone, to compute single tensors."""
 
     def find_missing(self, tensors: Iterable[DumpedTensor]) -> set[str]:
         """Return the keys of tensors that can be neither fed nor computed.
 
-        Such a tensor lies inside a fused operator.
+        For example, a tensor inside a fused operator can be neither fed nor computed.
 
         Raises:
             LarError: the engine failed.
@@ -72,7 +71,7 @@ class Operators(Protocol):
         All arrays are in the form in which the dump stores them.
 
         Raises:
-            LarError: its operators cannot be cut out of the model, or the engine failed.
+            LarError: the tensor's operators cannot be cut out of the model, or the engine failed.
         """
 
 
@@ -81,10 +80,10 @@ OperatorsOf = Callable[[int], "Operators | str"]
 
 
 class Alone(NamedTuple):
-    """The comparison of an operator's output, when it is run alone, with the expected tensor.
+    """The result of running an operator alone: its output, compared with the expected output.
 
-    `nodes` are the nodes whose operators were run. `doubt` says why they were not run, or why the
-    result proves nothing.
+    `nodes` are the nodes whose operators were run. `doubt` says why the operators were not run, or
+    why the result proves nothing.
     """
 
     found: TensorComparison | None = None
@@ -93,12 +92,12 @@ class Alone(NamedTuple):
 
     @property
     def is_right(self) -> bool:
-        """Whether the operator was run alone, and its output agrees."""
+        """Whether the operator was run alone, and its output agrees with the expected tensor."""
         return self.found is not None and self.found.passed
 
 
 class Prover:
-    """Runs the operators of pairs alone."""
+    """Runs the operators of a pair alone, to prove that they are at fault."""
 
     def __init__(self, paired: Paired, operators_of: OperatorsOf) -> None:
         self.pairs, self.compared = paired.by_node, paired.compared
@@ -110,8 +109,8 @@ class Prover:
     def prove(self, pair: Pair, *, though_right: bool = False) -> Alone:
         """Run the operators of a pair alone, with the expected values as inputs.
 
-        If their output differs, or with `though_right`, check each side: run alone, its operators
-        must give the same output as in the run.
+        If the output differs, or with `though_right`, both sides are checked as well: operators
+        that are run alone on a side's own inputs must repeat that side's output.
 
         Raises:
             DumpError: a tensor is missing or damaged.
@@ -131,7 +130,7 @@ class Prover:
         """Run the operators that compute a pair's actual tensor, with the expected inputs.
 
         Raises:
-            LarError: they cannot be run alone.
+            LarError: the operators cannot be run alone.
         """
         operators, actual = self.operators(0), tensor_of(pair.actual)
         if pair.actual not in self.fed[0] and operators.find_missing([actual]):
@@ -148,7 +147,8 @@ class Prover:
         """Return the expected values of an actual node's inputs, in the actual side's stored form.
 
         Raises:
-            LarError: an input has no twin on the expected side, or a type that cannot be fed.
+            LarError: an input has no matching tensor on the expected side, or a type that cannot be
+                fed.
             DumpError: a tensor is missing or damaged.
         """
         fed = self.fed_before(node, 0)
@@ -160,12 +160,12 @@ class Prover:
         return {it: stored_as(it, values, compared[it.actual].axes) for it in pairs}
 
     def check_repeated(self, pair: Pair) -> None:
-        """Check that operators that are run alone, on their own inputs, repeat their output.
+        """Check that the operators of each side, run alone, repeat the output in that side's dump.
 
-        The output of each side must be the output of the run.
+        The operators of a side get the inputs that the dump of this side holds.
 
         Raises:
-            LarError: a side gives another output, or cannot be run.
+            LarError: the operators of a side give another output, or cannot be run.
         """
         for side, node in enumerate(pair[:2]):
             operators, tensor = self.operators(side), tensor_of(node)
@@ -208,7 +208,8 @@ class Prover:
     def fed_before(self, node: Node, side: int) -> set[Node]:
         """Return the nodes of a side whose values can be fed to an operator.
 
-        Nodes in a body of the operator are left out, since the operator computes them itself.
+        Nodes in a subgraph of the operator, such as the body of a loop, are left out, since the
+        operator computes these nodes itself.
         """
         fed = self.fed[side]
         return {each for each in fed if not is_within(each, node)} if node.has_bodies else fed
@@ -217,10 +218,11 @@ class Prover:
 def stored_as(pair: Pair, values: tuple[Values, Values], axes: Collection[int]) -> Array:
     """Return the expected values of a pair in the type, shape and layout of the actual tensor.
 
-    `axes` is the order of the actual tensor's axes on the expected side, empty if it is the same.
+    `axes` is the order of the actual tensor's axes that matches the expected tensor's axes. `axes`
+    is empty if both tensors have the same order.
 
     Raises:
-        LarError: the type cannot be fed.
+        LarError: values of this type cannot be fed to an operator.
         DumpError: the tensor is missing or damaged.
     """
     actual, expected = tensors_of(pair)
@@ -242,7 +244,7 @@ def converted(array: Array, actual: DumpedTensor, quantization: Quantization | N
     """Convert numbers in plain axes to the type of the actual tensor.
 
     Raises:
-        LarError: numbers of this type cannot be fed.
+        LarError: numbers of this type cannot be fed to an operator.
     """
     element = BY_DTYPE.get(actual.dtype)
     unscaled = quantization is None and "uantized" in actual.dtype
@@ -285,10 +287,10 @@ MOST_TRIES = 16
 class Blame(NamedTuple):
     """The operators that compute a wrong output: the nodes of both sides, and the input pairs.
 
-    `alone` is the result of running them alone. `scale` says in words what is wrong with the
-    output's scale, if that is known. With `is_coarse`, the scale is too coarse for these values,
-    but other inputs of the model may fill its range. With `is_misread`, an operator behind the
-    output reads its bias by this wrong scale.
+    `alone` is the result of running the operators alone. `scale` says in words what is wrong with
+    the scale of the output; empty if nothing is known. With `is_coarse`, the scale is too coarse
+    for the compared values, but other inputs of the model may fill the range of the scale. With
+    `is_misread`, an operator that takes the output reads a bias by the wrong scale of this output.
     """
 
     actual: tuple[Node, ...]
@@ -302,7 +304,7 @@ class Blame(NamedTuple):
 
     @property
     def proven(self) -> bool:
-        """Whether the fault is proven: run alone on both sides, the outputs differ."""
+        """Whether a run of the operators alone, or a scale that is too coarse, proves the fault."""
         is_wrong = self.alone.found is not None and not self.alone.found.passed
         return (is_wrong and not self.alone.doubt) or self.is_coarse
 
@@ -333,7 +335,7 @@ class Search:
         return self.blames
 
     def find_interrupted(self) -> list[Blame]:
-        """Return what was found before an interrupt; candidates not run by then are suspects."""
+        """Return the culprits found before an interrupt, and candidates not run yet as suspects."""
         left = [pair for pair in self.first if pair.actual not in self.alone]
         doubt = Alone(doubt="interrupted before it was run alone")
         return [*self.blames, *(blame_of(pair, self.paired, doubt) for pair in left)]
@@ -341,7 +343,8 @@ class Search:
     def find_inside(self) -> list[Blame]:
         """Find wrong operators although rounding explains the differences of the outputs.
 
-        At such an operator both sides round alike, or the error is far larger than their rounding.
+        At such an operator both sides round alike, or the error is far larger than the rounding of
+        both sides explains.
         """
         rounding, found = self.paired.measure.rounding, self.paired.found
         first = filter(self.is_first, self.paired.pairs)
@@ -352,7 +355,7 @@ class Search:
         return (it for it in self.paired.sources(pair) if is_off(self.paired.found(it)))
 
     def find_everywhere(self) -> list[Blame]:
-        """Run every operator alone, and find all that are at fault, even behind another fault.
+        """Run every operator alone; find all wrong operators, even behind another wrong operator.
 
         An operator that cannot be run alone is a suspect if its inputs agree.
         """
@@ -384,7 +387,7 @@ class Search:
                     return
 
     def try_one(self, pair: Pair) -> Blame | None:
-        """Run the operators of a pair alone; return their blame, or None if they are right."""
+        """Run the operators of a pair alone; return a `Blame`, or None if the output is right."""
         alone = self.alone[pair.actual] = self.prover.prove(pair)
         if alone.is_right or self.heals(pair, alone):
             return None
@@ -405,10 +408,10 @@ class Search:
         return growth_of(found, sources) > JUMP
 
     def take_slightly_wrong(self, pairs: Iterable[Pair]) -> None:
-        """Blame the first pair that is off by a part of the tolerance.
+        """Blame the first pair whose error is at least `SUSPECT` times the tolerance.
 
-        This is done if the outputs differ, but no operator differs when it is run alone. Behind
-        such a pair, errors grow as rounding errors do.
+        This search is done if the outputs differ, but no operator's output differs when the
+        operator is run alone. Behind such a pair, errors grow as rounding errors do.
         """
         for pair in pairs:
             found = self.alone.get(pair.actual, Alone()).found
@@ -420,8 +423,9 @@ class Search:
     def heals(self, pair: Pair, alone: Alone) -> bool:
         """Return whether the difference of a pair vanishes in the pairs behind it.
 
-        Then the two tensors are different quantities. For example, one is before a factor and the
-        other behind it, because one side applies the factor later.
+        If the difference vanishes, the two tensors are different quantities. For example, only one
+        of the two tensors has been multiplied by a factor, because the other side applies the
+        factor later.
         """
         found = alone.found
         if found is None or self.paired.found(pair).is_output:
@@ -446,11 +450,12 @@ class Search:
 
 
 def sources_in_step(pair: Pair, paired: Paired) -> list[TensorComparison] | None:
-    """Return the comparisons of the sources that can have made a pair differ.
+    """Return the comparisons of those sources that can be the cause of a pair's difference.
 
     The result is None if the two tensors belong to different iterations or branches. A tensor in
-    the body of a loop holds all iterations in a row, and each iteration uses results of the
-    iteration before. So a source counts only if it differs in the same iteration or earlier.
+    the body of a loop holds the values of all iterations, one after the other. Each iteration uses
+    results of the previous iteration. A source is therefore returned only if it differs in the same
+    iteration as the pair, or in an earlier iteration.
     """
     branches = [IN_BODY.findall(node.name) for node in pair[:2]]
     if all(branches) and branches[0] != branches[1]:
@@ -466,21 +471,24 @@ def sources_in_step(pair: Pair, paired: Paired) -> list[TensorComparison] | None
 
 
 def is_inside(pair: Pair, outer: Pair) -> bool:
-    """Return whether a pair lies in a body of the operator whose output is `outer`."""
+    """Return whether a pair lies in a subgraph of the operator whose output is `outer`.
+
+    For example, the body of a loop is a subgraph.
+    """
     return is_within(known_side(pair), known_side(outer))
 
 
 def begins_off(loop: Pair, paired: Paired) -> bool:
     """Return whether the two sides start the body of a loop with different data.
 
-    If the sides run different numbers of iterations, this is true too.
+    The result is also true if the sides run different numbers of iterations.
     """
     fed = (it for it in paired.pairs if type_of(it) == BODY_INPUT and is_inside(it, loop))
     return any(first_iteration(paired.found(each)) == 0 for each in fed)
 
 
 def first_iteration(found: TensorComparison) -> float:
-    """Return the first iteration of a loop in which a tensor of its body differs."""
+    """Return the first iteration of a loop in which a tensor of the loop's body differs."""
     if found.passed:
         return math.inf
     first = found.figures.first if found.figures else None
@@ -494,20 +502,20 @@ def differs_later(source: TensorComparison, found: TensorComparison) -> bool:
 
 
 def blame_of(pair: Pair, paired: Paired, alone: Alone) -> Blame:
-    """Return the blame of a pair: the operators that compute it from the nearest twins."""
+    """Return a `Blame` with the operators that compute a pair from the nearest matching tensors."""
     actual, expected = (in_weight(region_of(node, paired.by_node)) for node in pair[:2])
     return Blame(actual, expected, tuple(paired.sources(pair)), paired.found(pair), alone)
 
 
 def without_behind(blames: Sequence[Blame], others: Sequence[Blame]) -> list[Blame]:
-    """Return the culprits in `blames` that are neither in `others` nor behind them."""
+    """Return the culprits in `blames`, except culprits in `others` and culprits behind `others`."""
     ends = {node for blame in others for node in (*blame.actual, *blame.expected)}
     behind = with_results(ends)
     return [it for it in blames if behind.isdisjoint((*it.actual, *it.expected))]
 
 
 def is_off(found: TensorComparison) -> bool:
-    """Return whether a pair differs, or nearly differs, so that a fault may begin there."""
+    """Return whether a pair differs, or nearly differs, so that a fault may begin at this pair."""
     types = found.actual.dtype, found.expected.dtype
     least = SUSPECT * max(DEFAULT_RTOL.get(each.lower(), math.inf) for each in types)
     return not found.passed or (not found.precision and error_of(found)[0] >= least)
@@ -519,10 +527,10 @@ def is_gross(found: TensorComparison) -> bool:
 
 
 def in_weight(nodes: Iterable[Node]) -> tuple[Node, ...]:
-    """Return one node for each operator, the one that computes most first.
+    """Return one node for each operator; operators that compute most come first.
 
-    Operators that only move data come last. Nodes that only feed data are left out. Moves that an
-    engine added are left out if there are other nodes.
+    Operators that only move data come last. Nodes that only feed data are left out. Operators that
+    an engine added to move data are left out if other operators remain.
     """
     listed = {
         id(node.operator): node
@@ -538,9 +546,9 @@ def in_weight(nodes: Iterable[Node]) -> tuple[Node, ...]:
 
 
 def is_added_move(node: Node) -> bool:
-    """Return whether an engine added this operator, to bring a tensor into another layout.
+    """Return whether an engine added a node's operator, to bring a tensor into another layout.
 
-    Then the tensors before and behind the operator have the same name.
+    The tensors before and behind such an operator have the same name.
     """
     near = (*node.parents, *node.children)
     return node.is_move and any(each.name == node.name for each in near)

@@ -50,10 +50,11 @@ memory_compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 class Bounds(NamedTuple):
     """The tolerance of one pair.
 
-    With `scaled`, `atol` is in units of the expected tensor's size. If `max_error` is given, it
-    alone decides. With `symmetric`, both sides count alike: the tolerance depends on the larger of
-    two elements, and on the smaller of the two tensors' sizes. `atol` is at least `least`. With
-    `masks`, numbers that stand for minus infinity agree with each other.
+    With `scaled`, `atol` is multiplied by the root mean square of the expected tensor, but the
+    product is at least `least`. If `max_error` is given, no other field is used. With `symmetric`,
+    exchanging the two sides changes nothing: the tolerance depends on the larger of two elements,
+    and on the smaller root mean square of the two tensors. With `masks`, two numbers that both
+    stand for minus infinity count as equal.
     """
 
     rtol: float = 0.0
@@ -68,8 +69,9 @@ class Bounds(NamedTuple):
 def bounds_of(tolerance: Tolerance, *dtypes: str, step: float | None = None) -> Bounds:
     """Return the bounds of a tolerance for tensors of one or two types.
 
-    `dtypes` are the names of the types in dumps; the default tolerance of the coarser type counts.
-    For integers that stand for real numbers, the default is `step`, the coarser scale.
+    `dtypes` are the names of the types in dumps. The default tolerance is that of the coarser type.
+    For integers that stand for real numbers, the default tolerance is `step`, the coarser of the
+    two scales.
     """
     if tolerance.max_error is not None:
         return Bounds(max_error=tolerance.max_error)
@@ -86,10 +88,11 @@ def bounds_of(tolerance: Tolerance, *dtypes: str, step: float | None = None) -> 
 
 
 class Size(NamedTuple):
-    """The size of a tensor's elements, and the smallest absolute value that is a fill.
+    """The magnitude of a tensor's elements, and the smallest absolute value that marks a fill.
 
-    `scale` is the root mean square of the finite elements without fills. With `equal`, both sides
-    are known to hold the same bytes.
+    A fill is a number, such as -1e9, that marks elements to leave out. `scale` is the root mean
+    square of the finite elements without fills. With `equal`, both sides are known to hold the same
+    bytes.
     """
 
     scale: float
@@ -109,7 +112,7 @@ def measure(
 ) -> Figures:
     """Return all figures of two arrays of one shape, of any numeric types.
 
-    `size` is the size of the expected tensor, None if unknown.
+    `size` is the `Size` of the expected tensor, or None if it was not computed yet.
 
     Raises:
         ValueError: the shapes differ.
@@ -129,7 +132,10 @@ def measure(
 
 
 def size_beside(actual: Elements, expected: Elements) -> Size:
-    """Return the size of an expected tensor; 0 if both tensors have the same bytes."""
+    """Return the `Size` of an expected tensor, by which errors are divided.
+
+    The size is 0, and is not computed, if both tensors have equal bytes.
+    """
     # If two runs of one model are compared, most weights are equal, and their size is not needed.
     if hold_the_same(actual, expected):
         return Size(0.0, equal=True)
@@ -163,7 +169,7 @@ class PairOfBlocks:
         self.raw: tuple[Array, Array]
 
     def add_block(self, actual: Array, expected: Array, equal: bool) -> None:
-        """Add the next block of both sides; with `equal`, their bytes are known to be equal."""
+        """Add the next block of both sides; with `equal`, the two blocks are known to be equal."""
         self.raw = actual, expected
         equal = equal or (self.same_type and equal_bytes(actual, expected))
         self.identical &= equal
@@ -185,7 +191,7 @@ class PairOfBlocks:
         return True
 
     def add_pair(self, actual: Array, expected: Array) -> None:
-        """Add a block of both sides."""
+        """Add a block that may differ between the sides."""
         counted, bad = actual.size, None
         difference = actual - expected
         noise, energy = square(difference), square(expected)
@@ -218,7 +224,7 @@ class PairOfBlocks:
         self.sums += Sums(counted, total, kept_count, noise, own, energy, shift, cross)
 
     def without_nonfinite(self, actual: Array, expected: Array) -> tuple[Array, Array, Array]:
-        """Count NaN and infinite elements; return wider copies with zeros in their places.
+        """Count NaN and infinite elements; return wider copies with zeros for these elements.
 
         The third array marks the places where NaN or infinite elements do not agree.
         """
@@ -235,9 +241,12 @@ class PairOfBlocks:
     def add_errors(
         self, absolute: Array, actual: Array, expected: Array, bad: Array | None
     ) -> Array | None:
-        """Add the errors of a block of finite elements; `bad` marks mismatches known before.
+        """Add the errors of a block of finite elements.
 
-        Return a mask of the elements past the tolerance, None if all elements are within it.
+        `bad` marks elements that are already known to differ.
+
+        The result is a mask of the elements past the tolerance, or None if all elements are within
+        the tolerance.
         """
         largest, mask = float(absolute.max()), bad
         bounds = self.bounds_for(largest)
@@ -285,7 +294,7 @@ class PairOfBlocks:
         return self.bounds
 
     def element(self, found: Array) -> Element:
-        """Return the element of this block at the first greatest value of an array."""
+        """Return the element of this block at the place where an array is greatest."""
         place = int(found.argmax())
         index = map(int, np.unravel_index(self.start + place, self.shape))
         actual, expected = (str(side[place]) for side in self.raw)
@@ -325,9 +334,9 @@ class PairOfBlocks:
 
 
 def with_mask_of(actual: Array, expected: Array) -> Array:
-    """Return an actual block with the expected numbers where both stand for minus infinity.
+    """Return an actual block; where both sides mean minus infinity, use the expected numbers.
 
-    In the mask of an attention, minus infinity is -1e9; in float16 it is -65504 or -inf.
+    The mask of an attention contains -1e9 for minus infinity, or in float16 -65504 or -inf.
     """
     if actual.dtype.kind == "c" or not min(actual.min(), expected.min()) <= MASK:
         return actual
@@ -343,7 +352,7 @@ def hold_the_same(one: Elements, other: Elements) -> bool:
 
 
 def equal_bytes(one: Array, other: Array) -> bool:
-    """Return whether two contiguous arrays of a type hold the same bytes."""
+    """Return whether two contiguous arrays of one type hold the same bytes."""
     return not memory_compare(one.ctypes.data, other.ctypes.data, one.nbytes)
 
 
@@ -376,26 +385,30 @@ def working_type(actual: np.dtype[Any], expected: np.dtype[Any]) -> np.dtype[Any
 
 
 def wider_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return a type that holds the squares of all numbers of a working type."""
+    """Return a type that can hold the square of any number of the given type."""
     real = np.dtype(np.float64 if dtype.name in ("float32", "complex64") else np.longdouble)
     return np.result_type(real, np.complex64) if dtype.kind == "c" else real
 
 
 @cache
 def least_energy(dtype: np.dtype[Any]) -> float:
-    """Return the energy of a block below which squares that were rounded to 0 may matter."""
+    """Return the sum of squares below which too many squares may have been rounded to 0."""
     limits = np.finfo(dtype)
     return float(limits.tiny) * BLOCK / float(limits.eps)
 
 
 @cache
 def ones(dtype: np.dtype[Any]) -> Array:
-    """Return a block of ones: a maximum with one number takes NumPy five times as long."""
+    """Return a block of ones.
+
+    NumPy computes a maximum with an array of ones five times as fast as a maximum with the number
+    1.
+    """
     return np.ones(BLOCK, dtype)
 
 
 def inner(one: Array, other: Array) -> Any:
-    """Return the inner product of two vectors, the real part of a complex one."""
+    """Return the inner product of two vectors, or its real part if they are complex."""
     return np.vdot(one, other).real
 
 
@@ -409,7 +422,7 @@ def has_exact_squares(block: Array, energy: Any) -> bool:
 
 
 def size_of(elements: Elements) -> Size:
-    """Return the size of a tensor's elements; 0 if no element is finite."""
+    """Return the `Size` of a tensor; its scale is 0 if no element is finite."""
     total, counted, may_have_fills = add_up(elements, math.inf)
     fill = find_fill(elements) if may_have_fills else math.inf
     if fill < math.inf:
@@ -418,9 +431,9 @@ def size_of(elements: Elements) -> Size:
 
 
 def add_up(elements: Elements, fill: float) -> tuple[Any, int, bool]:
-    """Return the sum of squares and the number of the finite elements below a fill.
+    """Return the sum of squares of all finite elements below a fill, and how many these are.
 
-    The third value says whether there may be fills among these elements.
+    The third value says whether these elements may contain fills.
     """
     dtype = working_type(elements.dtype, elements.dtype)
     total, counted, may_have_fills = np.longdouble(0.0), 0, False
@@ -438,7 +451,7 @@ def add_up(elements: Elements, fill: float) -> tuple[Any, int, bool]:
 
 
 def find_fill(elements: Elements) -> float:
-    """Return the smallest absolute value that is a fill; infinity if the tensor has no fill."""
+    """Return the smallest absolute value that marks a fill (see `Size`); infinity without fills."""
     octaves: set[int] = set()  # octave n has absolute values from 2**(n-1) to 2**n; 0 has zeros
     for block in elements.blocks():
         absolute = np.abs(block[np.isfinite(block)])

@@ -1,4 +1,7 @@
-"""Measures pairs of twins in plain axes and as real numbers, and compares them with rounding."""
+"""Measures the errors of matching tensors, and compares these errors with rounding errors.
+
+Tensors are compared in plain axes and as real numbers.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,9 @@ FAINT = 1e-3
 
 @dataclass
 class Measure:
-    """Compares pairs of tensors of two dumps; `graphs` and `values` have one entry for each side.
+    """Compares pairs of tensors of two dumps.
+
+    `graphs` and `values` have one entry for each side.
 
     If the user gave no tolerance, a difference that rounding explains counts as equal.
     """
@@ -102,10 +107,11 @@ class Measure:
         fed: Mapping[Pair, Array],
         compared: Mapping[Node, TensorComparison],
     ) -> TensorComparison:
-        """Compare the output of an operator that was run alone with the expected tensor.
+        """Compare the expected tensor with the output of an operator that was run alone.
 
-        `array` is that output, stored as on the actual side. `fed` has the values that the operator
-        was fed with. Rounding that converted them to the types of the actual side is explained.
+        `array` is the output, in the form in which the actual side stores tensors. `fed` has the
+        values that the operator was fed with. The rounding of these values to the types of the
+        actual side does not count as a fault.
         """
         sources = []
         for each, value in fed.items():
@@ -121,8 +127,8 @@ class Measure:
     ) -> TensorComparison:
         """Compare a pair of computed tensors; by default, rounding may explain the difference.
 
-        `sources` are the comparisons of the twins before the pair. A tensor that is rounded between
-        them and the pair counts as another source.
+        `sources` are the comparisons of the nearest pairs before this pair. A tensor that is
+        rounded between these sources and the pair counts as a further source.
         """
         known, explain = known_side(pair), None
         if self.by_default and not self.excerpts:
@@ -135,7 +141,7 @@ class Measure:
     def measure_rounded(self, pair: Pair, rounding: Rounding) -> Iterator[TensorComparison]:
         """Yield the errors of rounding to integers and of clipping, between a pair and its sources.
 
-        Each is the comparison of the integers with the numbers before rounding.
+        Each error is a comparison of the integers with the numbers before rounding.
         """
         for side, integers, numbers in rounding.rounded_within(pair):
             values = self.values[side]
@@ -220,7 +226,10 @@ class Measure:
         return self.record_of(tensors, by, passed=False, problem=f"shapes differ: {shapes}")
 
     def record_of(self, tensors: Tensors, by: MatchedBy, **found: Any) -> TensorComparison:
-        """Return the comparison of two tensors; `found` has its other fields."""
+        """Return the comparison of two tensors.
+
+        `found` has the other fields of the comparison.
+        """
         actual, expected = map(self.facts_of, (0, 1), tensors)
         return TensorComparison(actual=actual, expected=expected, matched_by=by, **found)
 
@@ -253,12 +262,12 @@ class Measure:
 
 
 class Paired:
-    """Two graphs, their twins and the comparisons of all pairs.
+    """Two graphs, their pairs of matching tensors (twins), and the comparisons of all pairs.
 
-    `compared` has the comparisons of computed tensors by the actual node, `constants` has the
-    others by the actual key. `drawn` are pairs that differ because of random operators; they are
-    not among the `pairs`. `outputs` are the actual nodes of the models' outputs. `names` are the
-    names of the two sides.
+    `compared` has the comparisons of computed tensors by the actual node. `constants` has the
+    comparisons of constants by the actual key. `drawn` are pairs that differ because of random
+    operators; they are not among the `pairs`. `outputs` are the actual nodes of the models'
+    outputs. `names` are the names of the two sides.
     """
 
     def __init__(self, measure: Measure, twins: Twins, names: Names) -> None:
@@ -279,15 +288,15 @@ class Paired:
 
     @cached_property
     def loops(self) -> list[Pair]:
-        """The pairs whose operators are loops: they run a body in each iteration."""
+        """The pairs whose operators are loops, which run a subgraph in each iteration."""
         return [pair for pair in self.pairs if type_of(pair) in LOOPS]
 
     def find_outputs(self) -> set[Node]:
         """Return the actual nodes of the models' outputs.
 
-        An actual output without a pair is included. An output that only holds another tensor's data
-        may have the pair of that tensor. If a dump does not name its outputs, the tensors without
-        children count as outputs.
+        An output of the actual model that has no matching tensor is included. An output that only
+        holds another tensor's data may have the pair of that tensor. If a dump does not name its
+        outputs, the tensors without children count as outputs.
         """
         found: set[Node] = set()
         for side, graph in enumerate(self.graphs):
@@ -300,7 +309,7 @@ class Paired:
         return found
 
     def pair_of(self, node: Node) -> Pair | None:
-        """Return a tensor's pair; if it has none, the pair of the original that it is a copy of."""
+        """Return the pair of a tensor; for a copy without a pair, the pair of its original."""
         return self.by_node.get(node) or self.by_node.get(self.twins.originals.get(node, node))
 
     def measure_all(self, progress: Callable[[str], None]) -> None:
@@ -335,7 +344,10 @@ class Paired:
         return self.compared[pair.actual]
 
     def around(self, pair: Pair, near: Callable[..., list[Node]]) -> list[Pair]:
-        """Return the nearest twins on both sides; `near` looks before or behind a node."""
+        """Return the nearest pairs on both sides.
+
+        `near` is a function that returns the nearest nodes before or behind a node.
+        """
         nodes = (node for side in pair[:2] for node in near(side, self.by_node))
         return [*dict.fromkeys(map(self.by_node.__getitem__, nodes))]
 
@@ -346,7 +358,7 @@ class Paired:
         return self.around(pair, results_of)
 
     def grow_gradually(self) -> bool:
-        """Return whether any pair has a larger error than its inputs, which have errors too."""
+        """Return whether any pair has a larger error than its inputs, if these have errors too."""
         found = ((self.found(pair), self.sources(pair)) for pair in self.pairs)
         return any(1 < growth_of(it, map(self.found, sources)) < inf for it, sources in found)
 
@@ -362,16 +374,20 @@ class Paired:
 
 
 def facts_from(kind: type[Facts], source: object, /, **own: Any) -> Facts:
-    """Return a record with the fields that an object has by the same names, and `own` values."""
+    """Return a record whose fields are copied from the attributes of an object.
+
+    Each attribute is copied to the field of the same name. `own` has the values of the other
+    fields.
+    """
     known = vars(source)
     names = (kind.__dataclass_fields__.keys() & known.keys()) - own.keys()
     return kind(**own, **{name: known[name] for name in names})
 
 
 def axes_between(one: Elements, other: Elements) -> tuple[int, ...]:
-    """Return the order of one tensor's axes in which its values are nearest to another tensor's.
+    """Return the order of axes in which one tensor's values are nearest to another tensor's values.
 
-    The result is empty if the shapes fit in no order. Axes of one element do not count.
+    The result is empty if no order of axes makes the shapes equal. Axes of size 1 are left out.
     """
     array, wanted = (whole(it).reshape(squeezed(it.shape)) for it in (one, other))
     orders = permutations(range(array.ndim)) if array.ndim <= MOST_AXES else ()
@@ -386,7 +402,7 @@ def axes_between(one: Elements, other: Elements) -> tuple[int, ...]:
 
 
 def padded(text: Elements, other: Elements) -> Elements:
-    """Pad the last axis of coded strings with zeros, up to the width of the other side's."""
+    """Pad the last axis of encoded strings with zeros, up to the width on the other side."""
     more = (other.shape or (0,))[-1] - (text.shape or (0,))[-1]
     if more <= 0:
         return text
@@ -395,7 +411,7 @@ def padded(text: Elements, other: Elements) -> Elements:
 
 
 def permuted(elements: Elements, axes: tuple[int, ...]) -> Elements:
-    """Return the elements of a tensor in another order of axes, without axes of one element."""
+    """Return the elements of a tensor in another order of axes, without axes of size 1."""
     array = whole(elements).reshape(squeezed(elements.shape)).transpose(axes)
     return elements_of(Stored(np.ascontiguousarray(array)))
 
@@ -403,8 +419,8 @@ def permuted(elements: Elements, axes: tuple[int, ...]) -> Elements:
 def faint_bounds(pair: Pair, sources: Iterable[TensorComparison]) -> Bounds:
     """Return the least tolerance of a pair whose numbers may be far below 1.
 
-    Such numbers come from an operator that rounds as if its results were near 1, or are computed
-    from such results.
+    For example, a sigmoid rounds as if its results were near 1, even if they are far smaller. The
+    tolerance is also larger for numbers that are computed from the results of a sigmoid.
     """
     steps = {step for node in pair[:2] for step in node.steps}
     peaks = (
@@ -417,12 +433,12 @@ def faint_bounds(pair: Pair, sources: Iterable[TensorComparison]) -> Bounds:
 
 
 def known_side(pair: Pair) -> Node:
-    """Return the expected node of a pair, or the actual node if only its dump has operators."""
+    """Return the expected node of a pair; the actual node if the expected dump has no operators."""
     return pair.actual if pair.expected.steps == UNKNOWN_STEPS else pair.expected
 
 
 def type_of(pair: Pair) -> str:
-    """Return the type of the operator that gives a pair, empty if unknown."""
+    """Return the type of the operator that computes a pair; empty if the type is unknown."""
     operator = known_side(pair).operator
     return operator.type if operator else ""
 
@@ -442,7 +458,7 @@ def in_order(pairs: Iterable[Pair]) -> Iterator[Pair]:
 
 
 def error_of(found: TensorComparison) -> tuple[float, float]:
-    """Return two errors in units of the tensor's size: of the whole and of the worst element."""
+    """Return the relative errors of the whole tensor and of its worst element."""
     figures = found.figures
     if figures is None or figures.nonfinite_mismatches or figures.relative_l2 is None:
         return (0.0, 0.0) if found.passed else (inf, inf)
@@ -452,8 +468,9 @@ def error_of(found: TensorComparison) -> tuple[float, float]:
 def growth_of(found: TensorComparison, sources: Iterable[TensorComparison]) -> float:
     """Return the factor by which a tensor's error exceeds the errors of its inputs.
 
-    The factor is infinite if the inputs have no errors. It is the larger of two factors, for the
-    error of the whole and for the worst element, since a fault may concern a single element.
+    The factor is infinite if the inputs have no errors. One factor is computed for the error of the
+    whole tensor, and one for the error of the worst element. The larger factor is returned, since a
+    fault may concern a single element.
     """
     before = [error_of(source) for source in sources]
     growths = [0.0]

@@ -1,20 +1,24 @@
-"""Computes how large a difference between two tensors rounding can explain.
+"""Computes the largest difference between two tensors that rounding can explain.
 
-An operator adds an error of its own to the errors of its inputs. The coarser type of the two sides
-decides: the relative rounding u of a floating-point type, or the step s of a quantised type.
+An operator adds its own rounding error to the errors of its inputs. The added error follows from
+the coarser type of the two sides. A floating-point type has the relative rounding u, and a
+quantised type has the step s.
 
-- Storing the output adds u times each element; for a quantised type s / 2 at most, and s / sqrt(12)
-  on average.
-- A sum of K products in precision u adds about sqrt(K) u. K is that of a usual convolution. If only
-  the factors are rounded, as in TF32, the sum adds u, and storing adds nothing.
-- Weights that are stored in the coarse type add the same error again.
+Storing the output adds an error of u times each element. In a quantised type, storing adds an error
+of s / 2 at most, and of s / sqrt(12) on average.
 
-Errors of the inputs are passed on. An addition or a maximum adds them up; other operators may
-enlarge them several times. An error is the length of the difference, divided by the length of the
-tensor. An operator with a much larger error is at fault.
+A sum of K products in precision u adds an error of about sqrt(K) u, where K is the number of
+products in a usual convolution. If only the factors are rounded, as in TF32, the sum adds an error
+of u, and storing adds no error. Weights that are stored in the coarse type add a rounding error
+too.
 
-All of this is for sides that compute in a type coarser than float32. Two float32 runs are compared
-with a fixed tolerance, which detects errors smaller than the error of any cast.
+An operator also passes on the errors of its inputs. An addition or a maximum adds up these errors,
+and other operators may enlarge the errors several times. An error is the length of the difference,
+divided by the length of the tensor. An operator is at fault if its error is much larger than the
+error that these rules give.
+
+The rules for rounding apply to sides that compute in a type coarser than float32. Two float32 runs
+are compared with a fixed tolerance, which detects errors smaller than the error of any cast.
 """
 
 from __future__ import annotations
@@ -120,7 +124,7 @@ class Explained(NamedTuple):
 
     @property
     def limit(self) -> float:
-        """The largest error of the whole that counts as rounding."""
+        """The largest error of a whole tensor that counts as rounding."""
         usual = DEFAULT_RTOL.get(self.precision, 0.0)
         return max(min(SLACK * self.error, MOST_EXPLAINED), usual)
 
@@ -146,7 +150,10 @@ class Explained(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The step between neighbours of a quantised type, its bits, and its ends in steps."""
+    """The step between neighbouring values of a quantised type, its bits, and its range.
+
+    `ends` has the lowest and the highest value as numbers of steps.
+    """
 
     size: float
     bits: int
@@ -160,9 +167,10 @@ Explain = Callable[[Size, Elements], "Explained | None"]
 def worst_channel_of(one: Elements, other: Elements, fill: float) -> float:
     """Return the largest relative error of a channel.
 
-    The error is relative to the channel's length, or to the usual length of a channel if that is
-    larger. This shows one wrong channel among many, for which the error of the whole tensor is
-    small. Numbers that are not finite on one side, or as large as a fill, are left out.
+    The error is relative to the length (L2 norm) of the channel, or to the usual length of a
+    channel if the usual length is larger. The largest error of a channel shows a single wrong
+    channel, even if the error of the whole tensor is small. Numbers that are not finite on one
+    side, or as large as a fill, are left out.
     """
     shape = other.shape
     axis = channel_axis(len(shape))
@@ -189,7 +197,10 @@ def coarsest(precisions: Iterable[str]) -> str:
 
 
 class Rounding:
-    """The differences that rounding explains in two graphs; `by_node` has the pair of each node."""
+    """The differences that rounding explains in two graphs.
+
+    `by_node` has the pair of each node.
+    """
 
     def __init__(self, graphs: tuple[Graph, Graph], values: tuple[Values, Values]) -> None:
         self.graphs, self.values = graphs, values
@@ -206,9 +217,9 @@ class Rounding:
     def explain(
         self, pair: Pair, sources: Sequence[TensorComparison], size: Size, _: Elements
     ) -> Explained | None:
-        """Return the difference that rounding explains in a pair.
+        """Return how large a difference between the two tensors of a pair rounding explains.
 
-        The result is None if all types are as fine as float32. `size` is that of the expected
+        The result is None if all types are as fine as float32. `size` is the `Size` of the expected
         tensor.
         """
         regions = [region_of(node, self.by_node) for node in pair[:2]]
@@ -250,7 +261,7 @@ class Rounding:
     def rounded_within(self, pair: Pair) -> Iterator[tuple[int, DumpedTensor, DumpedTensor]]:
         """Yield the tensors that are rounded to integers between a pair and its sources.
 
-        Each item has the side, the tensor of integers, and the tensor before rounding.
+        Each yielded item has the side, the tensor of integers, and the tensor before rounding.
         """
         for side, end in enumerate(pair[:2]):
             for node in region_of(end, self.by_node):
@@ -263,8 +274,8 @@ class Rounding:
     def round_alike(self, pair: Pair) -> bool:
         """Return whether both sides round alike, or do not round, between a pair and its sources.
 
-        Both sides must have weights of the same scales, and the same steps. The steps of the
-        sources do not count.
+        Both sides must have weights with the same scales, and tensors with the same steps. Steps
+        that the sources already have are left out.
         """
         sides = 0, 1
         regions = [region_of(node, self.by_node) for node in pair[:2]]
@@ -295,7 +306,7 @@ class Rounding:
     def explain_constant(
         self, pair: ConstantPair, size: Size, elements: Elements
     ) -> Explained | None:
-        """Return the difference of two constants that rounding explains.
+        """Return how large a difference between two constants rounding explains.
 
         The result is None if neither constant has a coarse type.
         """
@@ -315,8 +326,8 @@ class Rounding:
     def learn_from_weights(self, pairs: Sequence[ConstantPair]) -> None:
         """Detect a side whose weights were rounded to float16, and stored in a wider type.
 
-        There must be several large weights, and all of them must be rounded. A single rounded
-        weight is the fault of an operator.
+        There must be several large weights, and all of them must be rounded. If only a single
+        weight was rounded, an operator is at fault.
         """
         large = [pair for pair in pairs if pair.expected.dtype == "float32"]
         large = [pair for pair in large if prod(pair.expected.shape) >= LEAST_WEIGHTS]
@@ -338,7 +349,7 @@ class Rounding:
         return [step for step in found if step]
 
     def step_of(self, side: int, tensor: DumpedTensor | TensorFacts) -> Step | None:
-        """Return the step of a quantised tensor, with the largest of its scales; else None."""
+        """Return the step of a quantised tensor by its largest scale, or None for other tensors."""
         quantization = self.values[side].quantization_of(tensor)
         if quantization is None:
             return None
@@ -364,10 +375,11 @@ class Rounding:
 
 
 def precision_of_sides(graphs: Sequence[Graph]) -> str:
-    """Return the coarse type that one of two sides computes in, or to which it rounds factors.
+    """Return the coarse type in which a side computes, or to which a side rounds factors.
 
-    If both sides compute the same graph in a wider type than the model's, the model's weights were
-    rounded only once, for both sides. If an engine fuses operators, it rounds weights again.
+    The model's type is not returned if both sides compute the same graph in a wider type, because
+    both sides then use the same rounded weights. An engine that fuses operators rounds the weights
+    again.
     """
     stored = coarsest(map(stored_type_of, graphs))
     named = [
@@ -397,8 +409,9 @@ def inherited(
 ) -> float:
     """Return the error that a tensor gets from the errors of its inputs.
 
-    `scale` is the tensor's size. If an input differs by more than rounding explains, only the
-    explained part is passed on, and does not grow: a fault must not explain the errors behind it.
+    `scale` is the root mean square of the tensor. If an input differs by more than rounding
+    explains, only the explained part of its error is passed on, without growth. If the whole error
+    were passed on, a fault would explain the errors of later operators.
     """
     errors, failed = [], [0.0]
     for source, figures in ((it, it.figures) for it in sources if it.figures):

@@ -1,12 +1,15 @@
-"""The classes of a data set's items: the top five of a run, and the true class of `--labels`.
+"""The classes of a data set's items: the top five of a run, and the true class from `--labels`.
 
-The first output of a run counts as the scores of the classes. A file of labels has on each line
+The first output of a run has the scores of the classes.
 
-an item and its class     `cat.jpg 281`, `cat.jpg,281`, or `281` alone, in the order of the items;
-                          `val/cat.jpg 281` and `cat 281` are for the item cat.jpg, too
-or the name of a class    from class 0 on; the line may end with the number: `tench 0`
+A file of labels may have one line for each item, with the item and its class: `cat.jpg 281` or
+`cat.jpg,281`. The lines `val/cat.jpg 281` and `cat 281` are also for the item cat.jpg. If each line
+has only a class, such as `281`, the lines are in the order of the items.
 
-With `--resume`, a run also has the classes of the items that an earlier run has done.
+Instead, the file may have one line for each class, from class 0 on, with the name of the class. The
+line of a class may end with the number of the class, as in `tench 0`.
+
+With `--resume`, the result also has the classes of the items that an earlier run has done.
 """
 
 from __future__ import annotations
@@ -40,8 +43,8 @@ def classes_of(item: Item, output: Any) -> ItemClasses:
 def find_classes(output: Any) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Return the classes with the highest scores, and the scores, best first.
 
-    If scores are equal, the lower class comes first. Scores that are not finite are left out. Of a
-    batch, only the first item counts.
+    If scores are equal, the lower class comes first. Scores that are not finite are left out. If
+    the output is a batch, only the first item of the batch is used.
     """
     import numpy as np
 
@@ -128,8 +131,8 @@ def class_of(text: str, path: str) -> int:
 def add_earlier_classes(spec: RunSpec, result: RunResult) -> RunResult:
     """Return the result of a resumed run, with the classes of the items that were done earlier.
 
-    The classes come from the dumped outputs, which remain after an earlier run has ended in any
-    way. Each item has them from the model's first output, or from its only output.
+    The classes come from the dumped outputs, which exist even if the earlier run failed. The scores
+    of the classes are the model's first output, or its only output.
     """
     # Imported here: few runs are resumed.
     from lar.dumps.binary import read_tensor

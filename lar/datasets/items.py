@@ -1,13 +1,11 @@
 """Data sets: an `--input` that stands for many items; the model is run on each item.
 
-    FOLDER            the files in it that `--input` reads, in the order of their names
-    list.txt          a path on each line, relative to the list's folder; empty lines and lines
-                      that begin with # are skipped
-    stack.npz         arrays whose first axis counts the items; each has two or more
-    stack.npy         one array whose first axis counts the items: with --labels, or if the
-                      model takes one item at a time
-    a:FOLDER;b:list   one source for each input, all with the same number of items
-    a:x.npz;b:y.npz   a stack for each input
+`FOLDER` stands for the files in the folder that `--input` reads, in the order of their names. A
+list, such as `list.txt`, has a path on each line, relative to the folder of the list. Empty lines
+and lines that begin with # are skipped. A `.npz` file is a stack: the first axis of its arrays
+counts two or more items. A `.npy` file is a stack if `--labels` is given, or if the model takes one
+item at a time. If a model has several inputs, as in `a:FOLDER;b:list` or `a:x.npz;b:y.npz`, each
+input has its own source, and all sources have the same number of items.
 
 This module does not use NumPy: the parent process counts the items before a run begins.
 """
@@ -38,14 +36,16 @@ Files = tuple[tuple[str, str], ...]
 
 
 def items_in(texts: Sequence[str], *, with_arrays: bool = True) -> list[tuple[str, Files]] | None:
-    """Return the name and files of each item; None if the texts of `--input` are no data set.
+    """Return the name and files of each item.
 
-    The items of a stack have no files: they are its slices, in order. Without `with_arrays`, .npy
-    files do not count as stacks.
+    The result is None if the texts of `--input` do not describe a data set.
+
+    The items of a stack have no files, since each item is a slice of the stack. Without
+    `with_arrays`, .npy files do not count as stacks.
 
     Raises:
         UsageError: a text is wrong, a source is empty or broken, or the sources differ in length.
-            With `with_arrays`, also if a stack is damaged.
+            With `with_arrays`, a damaged stack is an error too.
     """
     check_texts(texts)
     parts = split_items(*texts)
@@ -78,7 +78,7 @@ def items_in(texts: Sequence[str], *, with_arrays: bool = True) -> list[tuple[st
 
 
 def files_of(path: str) -> list[str] | None:
-    """Return the files of a folder or list; None for any other path.
+    """Return the files of a folder or list, or None for any other path.
 
     Raises:
         UsageError: the folder or list has no files, or a file in a list is missing.
@@ -139,8 +139,9 @@ def names_of(files: Sequence[str]) -> list[str]:
 def stack_in(parts: Sequence[str]) -> int:
     """Return the number of items in a stack, or in each of several stacks; 0 for other data.
 
-    A single item is one run, not a data set; so are arrays that differ in length. A file of another
-    format counts as 0; the error comes later, when the file is read.
+    The result is 0 for a stack of a single item, which feeds only one run, and for arrays that
+    differ in length. The result is also 0 for a file of another format, for which the error is
+    raised later, when the file is read.
     """
     paths = [place_of(part)[1] for part in parts]
     if not all(path.lower().endswith(STACKS) and os.path.isfile(path) for path in paths):
@@ -155,7 +156,7 @@ def read_lines(path: str | os.PathLike[str], flag: str = "", what: str = "file")
     """Return the lines of a text file without the white space around them.
 
     Raises:
-        UsageError: as `read_input`, or the file is not UTF-8 text.
+        UsageError: `read_input` refuses the file, or the file is not UTF-8 text.
     """
     try:
         text = read_input(path, flag, what=what, limit=MOST_TEXT_BYTES).decode("utf-8-sig")
@@ -192,8 +193,9 @@ def shapes_of(path: str) -> dict[str, tuple[int, ...]]:
 def is_one_run(texts: Sequence[str], infos: Sequence[TensorInfo]) -> bool:
     """Return whether a stack holds the inputs of one run, and not many items.
 
-    A .npz holds one run if its arrays have exactly the model's shapes, all of fixed sizes. .npy
-    files hold one run, unless each has many items for an input that takes one item.
+    A .npz holds the inputs of one run if its arrays have exactly the model's shapes, and all sizes
+    in these shapes are fixed. Files with the suffix .npy hold the inputs of one run, unless each
+    file has many items for an input that takes one item at a time.
     """
     given: dict[str, tuple[int, ...]] = {}
     parts = split_items(*texts)

@@ -30,8 +30,8 @@ LIMIT_TEXT = r"max_error=(inf|nan|\d+(?:\.\d+)?(?:e[-+]?\d+)?)( silent)?"
 class Judge:
     """Compares the outputs of each run of one testcase.
 
-    If failures are not raised, `notes` gets a line for the first failure. With `is_exact`, the
-    engine gives float64 for every floating-point type.
+    If a failure is not raised as an error, a line for the first failure is added to `notes`. With
+    `is_exact`, the engine gives float64 for every floating-point type.
     """
 
     number: int
@@ -56,7 +56,7 @@ class Judge:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The names of the judged outputs, as the result has them."""
+        """The names of the judged outputs, as they are recorded in the result."""
         return self.case.variables or tuple(
             f"{expected.name}{format_shape(array.shape)}" for expected, array in self.wanted
         )
@@ -88,7 +88,7 @@ def describe_failure(number: int, verdict: Verdict) -> str:
 
 
 def complete(expected: Expected, loaded: Loaded) -> Expected:
-    """Return an expected output, completed with the name and limit in its file.
+    """Return an expected output, completed with the name and the error limit in the file.
 
     An output that already has a limit is returned unchanged. The file is an ONNX tensor.
     """
@@ -145,7 +145,7 @@ def judge(
 
 
 def describe(value: Any) -> str:
-    """Return the dtype and shape of an array as text; a text, such as a type, stays."""
+    """Return the dtype and shape of an array as text; return a text, such as a type, unchanged."""
     if isinstance(value, str):
         return value
     return f"{name_of(value.dtype)}{format_shape(value.shape)}"

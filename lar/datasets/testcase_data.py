@@ -4,10 +4,11 @@
     item  = [name ":"] value
     value = file                                 any file that `--input` takes
           | "#rand(" low "," high *("," axis) ")"   uniform random numbers; without axes, in the
-                                                 model's shape; "..." stands for its other axes
+                                                 model's shape; "..." stands for the axes that
+                                                 are left out.
 
-A single random value without a name feeds all inputs. MegEngine's dump_with_testcase_mge.py has the
-same language; there too, an image is converted to the model's input without further flags.
+A single random value without a name feeds all inputs. MegEngine's dump_with_testcase_mge.py reads
+data in the same form, and also converts an image to the model's input without further flags.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ RANDOM_FORM = "write it as #rand(0,255), or with a shape as #rand(0,255,1,3,224,
 def feed_datum(
     spec: RunSpec, packing: Packing, text: str, number: int, infos: Sequence[TensorInfo]
 ) -> Feed:
-    """Return the feed for one `-d` text; `--repeat` and `--input-transform` change data from files.
+    """Return the feed for one `-d` text.
+
+    `--repeat` and `--input-transform` change only data from files.
 
     Raises:
         UsageError: the text or a file is wrong, or does not fit the model.
@@ -145,7 +148,8 @@ def image_settings(
 ) -> ImageSettings:
     """Return the settings for an image; settings that are not given follow from the model.
 
-    By default, channels are blue, green, red: OpenCV reads and MegEngine's models take these.
+    By default, the channels are in the order blue, green, red, in which OpenCV reads images and
+    MegEngine's models take them.
 
     Raises:
         UsageError: no file is an image to resize, or the model's input has no fixed size.

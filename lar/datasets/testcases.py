@@ -1,19 +1,19 @@
 """Testcases at a path: a file of MegEngine, or a folder with the layout of ONNX's test data.
 
-    FOLDER/model.onnx                       or any other name, if it is the only .onnx there
-    FOLDER/test_data_set_0/input_0.pb       TensorProto messages, numbered as the model's
-                           output_0.pb      inputs and outputs are
-    FOLDER/test_data_set_1/...
+A folder has the model in `model.onnx`, or in a file with another name if the folder has only one
+.onnx. The folders `test_data_set_0`, `test_data_set_1`, ... beside the model have TensorProto
+messages: `input_0.pb` and `output_0.pb` are for the first input and the first output of the model.
+The docs of onnx/backend/test describe the folder.
 
-The docs of onnx/backend/test describe the folder. Of a file, lar reads only where its parts begin:
-
-    file      "mgbtest0", u32 number of testcases, the model's graph, a graph for each testcase
-    a graph   newer format: u32 size of the rest, u32, "mgv2", ...
-              older format: "MGBC", 12 bytes, u64 size of the weights, the weights, u32 size of the
-              rest, u32, "mgb1", ...
+In a file of MegEngine, lar reads only where each graph begins and ends. The file has "mgbtest0",
+the number of testcases (u32), the model's graph, and a graph for each testcase. A graph in the
+newer format begins with the size of the rest (u32), a u32 and "mgv2". A graph in the older format
+begins with "MGBC", 12 bytes, the size of the weights (u64) and the weights. After the weights, a
+graph in the older format has the size of the rest (u32), a u32 and "mgb1".
 
 Numbers are little-endian. The outputs of a testcase's graph are constants, one for each input of
-the model's graph, ordered by the names of the inputs. Expected outputs are such inputs, too.
+the model's graph, ordered by the names of the inputs. The model's graph also has an input for each
+expected output.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ OLD_HEAD = struct.Struct("<4s12xQ")
 
 
 class Source(NamedTuple):
-    """A model file and its testcases: their folders, or how many are packed in the file.
+    """A model file and its testcases, which are folders, or are packed in the model file.
 
-    `is_input` says that `--input` names the folder.
+    `is_input` says that `--input` names the folder of the testcase.
     """
 
     model: str
@@ -104,7 +104,7 @@ def check_data(texts: Sequence[str]) -> None:
 
 
 def add_test_set(source: Source, texts: Sequence[str]) -> Source:
-    """Return a source with the testcase of `--input`, if that is a folder with expected outputs."""
+    """Return a source with the testcase of `--input`, if it is a folder with expected outputs."""
     parts = split_items(*texts)
     if source.case_count or len(parts) != 1 or not os.path.isdir(parts[0]):
         return source
@@ -129,7 +129,9 @@ def cases_of(source: Source) -> Iterator[Case]:
 
 
 def graphs_in(path: str) -> list[tuple[int, int]]:
-    """Return where each graph begins and ends, first the model's; empty if the file has none.
+    """Return where each graph of a file begins and ends; the graph of the model comes first.
+
+    The result is empty if the file contains no graphs.
 
     Raises:
         UsageError: the file is damaged, or cannot be read.
@@ -163,9 +165,9 @@ def broken(path: str, problem: str) -> UsageError:
 
 
 def end_of_graph(file: BinaryIO, begin: int, size: int) -> int | None:
-    """Return where the graph that begins at a byte ends; None if no graph begins there.
+    """Return the end of the graph that begins at a byte, or None if no graph begins there.
 
-    If the file ends inside the graph's head, the number is greater than the file's size.
+    If the file ends inside the graph's head, the returned number is greater than the file's size.
     """
     file.seek(begin)
     head = file.read(OLD_HEAD.size)

@@ -1,9 +1,10 @@
 """Dumps: the tensors of a run, each in a file, and the graph between them.
 
-For the rest of lar, a dump is an index of tensors and operators, and values that are read on
+The rest of lar sees a dump as an index of tensors and operators, and as values that are read on
 demand. An engine adds facts that the names of the tensors do not show.
 
-The worker that makes a dump imports only this file: the modules for file formats import slowly.
+A worker whose engine itself writes the files of a dump imports only this module, because the
+modules for file formats are slow to import.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ SUFFIX = ".facts.json"
 
 
 class OperatorFact(NamedTuple):
-    """The parameters of an operator; `number` is its number (`Variable.operator_id`)."""
+    """The parameters of an operator.
+
+    `number` is the number of the operator in the engine's graph (`Variable.operator_id`).
+    """
 
     number: int
     parameters: dict[str, Any]
@@ -38,7 +42,8 @@ class OperatorFact(NamedTuple):
 class Kernel(NamedTuple):
     """A group of operators for which an engine chooses one algorithm.
 
-    All of them have this type, and these stored shapes of the inputs and of the first output.
+    `type` is the type of all operators in the group. `shapes` are the stored shapes of each
+    operator's inputs and first output.
     """
 
     type: str
@@ -46,13 +51,14 @@ class Kernel(NamedTuple):
 
 
 class DumpFacts(NamedTuple):
-    """The facts about a dump that only the engine has.
+    """The facts about a dump that only the engine knows.
 
-    `operators` are in the order of execution. `iteration` is the dumped iteration, None for the
-    last one. `algorithms` are the chosen algorithms. `quantizations` say by tensor name which real
-    numbers integers stand for; a negative axis counts from the last axis. `operands` has by tensor
-    name the model's names for the inputs of the operator that gives the tensor; an optimising
-    engine may have replaced these inputs. `outputs` and `left_out` are as in `DumpIndex`.
+    `operators` are in the order of execution. `iteration` is the dumped iteration, or None for the
+    last iteration. `algorithms` are the chosen algorithms. `quantizations` say, by the name of a
+    tensor, which real numbers the integers of the tensor stand for; a negative axis counts from the
+    last axis. `operands` has, by the name of a tensor, the model's names for the inputs of the
+    operator that computes the tensor; an optimising engine may have replaced these inputs.
+    `outputs` and `left_out` are as in `DumpIndex`.
     """
 
     operators: Sequence[OperatorFact] = ()
@@ -68,7 +74,7 @@ NO_FACTS = DumpFacts()
 
 
 def write_facts(folder: Path, facts: DumpFacts) -> None:
-    """Write a worker's facts about a dump beside the dump's folder, except algorithms.
+    """Write a worker's facts about a dump, without the algorithms, beside the dump's folder.
 
     Raises:
         OSError: the file cannot be written.
@@ -81,7 +87,7 @@ def write_facts(folder: Path, facts: DumpFacts) -> None:
 
 
 def read_facts(folder: Path) -> DumpFacts:
-    """Return the facts that a worker wrote beside a folder; no facts if it died before."""
+    """Return the facts that a worker wrote beside a folder; no facts if the worker died earlier."""
     import msgspec
 
     try:
@@ -94,7 +100,7 @@ def read_facts(folder: Path) -> DumpFacts:
 def keep_freed() -> None:
     """Make the C library keep freed memory for the next tensor of a dump.
 
-    Else the system would clear new memory for each tensor, which takes time.
+    Without this setting, the system would clear new memory for each tensor, which takes time.
     """
     from ctypes import CDLL
 
@@ -113,16 +119,17 @@ class DumpedTensor(GraphTensor):
 
     `key` is the name of the tensor's file, and unique in the dump. `name` is the engine's name of
     the variable. `dtype` is the name of a NumPy dtype. For a quantised type such as `QuantizedS8`,
-    or a type that NumPy lacks, it is MegEngine's name. The dtype `string` is for strings: their
-    UTF-8 bytes (uint8) lie along the last axis, padded with zeros.
+    or a type that NumPy lacks, `dtype` is MegEngine's name. The dtype `string` is for strings:
+    their UTF-8 bytes (uint8) lie along the last axis, padded with zeros.
 
     `shape` is the shape of the stored array. `layout` is the name of a blocked layout, such as
-    `nchw44`, `nchw16c`, or `OIhw4i4o` for weights (see `layouts`). It is empty if the axes are
-    plain or unknown. `operator` is the key of the operator that made the tensor, empty if unknown;
-    `slot` is the number of the tensor among this operator's outputs. `run` is the number of the
-    iteration, warm-up included, if a dump keeps the outputs of each iteration. `quantization` says
-    which real numbers the stored integers stand for; None if that is unknown, or for plain numbers.
-    `origin` is the model file's name of the tensor, empty if it is unknown or equal to `name`.
+    `nchw44`, `nchw16c`, or `OIhw4i4o` for weights (see `layouts`). The layout is empty if the axes
+    are plain or unknown. `operator` is the key of the operator that computed the tensor, or empty
+    if this operator is unknown. `slot` is the number of the tensor among the operator's outputs.
+    `run` is the number of the iteration, warm-up included, if a dump keeps the outputs of each
+    iteration. `quantization` says which real numbers the stored integers stand for. `quantization`
+    is None if the real numbers are unknown, or if the stored numbers are plain. `origin` is the
+    model file's name of the tensor, empty if it is unknown or equal to `name`.
     """
 
     slot: int = 0
@@ -148,10 +155,10 @@ class DumpIndex(Origin, Encodable):
     `iteration` is the number of the dumped iteration, warm-up included. `items` are the items of a
     data set; each was run for `iterations` iterations. `outputs` are the names of the model's
     outputs, in the model's order; the tensors of a sequence or a map `s` are named `s[0]` or
-    `s[KEY]`. `left_out` has the reason, by name, for each computed tensor that the dump lacks.
+    `s[KEY]`. `left_out` says why the dump lacks a computed tensor, by the name of the tensor.
     `inputs` are the values of `--input`, and `feeding` has the options that say how inputs were
-    used. `files` has the size in bytes and the time of each file of the items. `products` is the
-    type to which the factors of float32 products were rounded.
+    used. `files` has the size in bytes and the modification time of each file from which items are
+    read. `products` is the type to which the factors of float32 products were rounded.
     """
 
     tensors: tuple[DumpedTensor, ...]
@@ -173,8 +180,8 @@ class DumpIndex(Origin, Encodable):
 class Stored(NamedTuple):
     """The elements of a tensor as its file stores them, in the stored axes.
 
-    `convert` computes the values of a part of the elements; they may take twice the memory, and
-    have the dtype `wider`. It is None if the elements are the values.
+    `convert` computes the values of a part of the elements. The values have the dtype `wider`, and
+    may take twice the memory of the elements. `convert` is None if the elements are the values.
     """
 
     raw: Array
@@ -231,7 +238,7 @@ class Dump:
         return key in self._tensors
 
     def tensor(self, key: str) -> DumpedTensor:
-        """Return the entry of a tensor.
+        """Return the entry of a tensor in the index.
 
         Raises:
             KeyError: the dump has no tensor with that key.

@@ -1,18 +1,19 @@
 """Reads and writes MegEngine's binary tensor file: one array and its name.
 
-    u32 length of the name, u32 code of the dtype, u32 number of axes, u32 for the size of each,
-    the name, the elements
+The file begins with u32 numbers: the length of the name, the code of the dtype, the number of axes,
+and the size of each axis. Then the name and the elements follow.
 
 The file is little-endian and has no gaps (mgb::debug::dump_tensor). MegEngine always writes seven
-axes, with size 0 for unused axes. It has no arrays without axes, and hardly any arrays without
-elements, whose shape this format would lose. For an array without elements, lar writes only the
-axes of the array. For an array without axes, lar writes one axis of size 1.
+axes, with size 0 for unused axes. MegEngine has no arrays without axes, and hardly any arrays
+without elements. Zeros for unused axes would make the shape of an array without elements ambiguous.
+For an array without elements, lar writes only the axes of the array. For an array without axes, lar
+writes one axis of size 1.
 
 MegEngine's own reader expects names in ASCII. lar writes other characters as `\\u4e2d`, and a
 backslash as `\\u005c`.
 
-In a dump, the name has the variable of the array, the operator that gave it, and this operator's
-inputs:
+In a dump, the name has the variable of the array, the operator that computed the variable, and this
+operator's inputs:
 
     var={id:15, layout:{1(16384),16(1024),32(32),32(1) Float32}, Float32,
     owner:conv(data,c0.weight)[14]{ConvolutionForward}, name:c0.Convolution, slot:0,
@@ -64,10 +65,10 @@ MOST_ATTEMPTS = 100  # attempts to find the end of a part: names may contain sep
 class Variable(Record):
     """A variable of the engine's graph.
 
-    `shape` is the shape of the array. A variable that is not `stored` has no array, and may have no
-    shape. `format` is the format of a tensor that is not a plain array, such as `I2D{2,1}`.
-    `operator` and `operator_type` are the name and the type of the operator that gives the
-    variable, as its output number `slot`.
+    `shape` is the shape of the array. A variable that is not `stored` has no array, and its shape
+    may be unknown. `format` is the format of a tensor that is not a plain array, such as
+    `I2D{2,1}`. `operator` and `operator_type` are the name and the type of the operator that
+    computes the variable. `slot` is the number of the variable among the outputs of this operator.
     """
 
     id: int
@@ -82,7 +83,7 @@ class Variable(Record):
 
     @property
     def operator_id(self) -> int:
-        """The number of the operator; the engine gives its outputs the next numbers in order."""
+        """The number of the operator; the engine gives the operator's outputs the next numbers."""
         return self.id - 1 - self.slot
 
 
@@ -131,7 +132,7 @@ class Numbering:
 
 
 class DumpedName(NamedTuple):
-    """The meaning of a dumped tensor's name."""
+    """The variable and its operator's inputs, as the name of a dumped tensor describes them."""
 
     variable: Variable
     inputs: tuple[Variable, ...] = ()
@@ -246,9 +247,10 @@ ESCAPED = re.compile(r"\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
 class ElementType(NamedTuple):
     """A dtype of MegEngine: its number, its name, and the NumPy dtype of its values.
 
-    `bits` is the number of bits of an element in a file; 0 if it is that of the NumPy dtype. If it
-    is less than 8, several elements share a byte, and the first element is in the lowest bits. Then
-    the value of an element is its bits times `step`, plus `lowest`.
+    `bits` is the number of bits of an element in a file, or 0 if the NumPy dtype has the same
+    number of bits. If an element has fewer than 8 bits, several elements share a byte, and the
+    first element is in the lowest bits. The value of an element is the integer in its bits,
+    multiplied by `step`, plus `lowest`.
     """
 
     code: int
@@ -298,15 +300,15 @@ class TensorHeader(ShortRecord):
 
     @cached_property
     def meaning(self) -> DumpedName | None:
-        """The parsed name, None if it is not the name of a variable."""
+        """The parsed name, or None if the name of the tensor does not describe a variable."""
         return parse_name(self.name)
 
     @property
     def declared(self) -> ElementType:
-        """The type of the elements, which the name may declare.
+        """The type of the elements: the type that the tensor's name declares, or the file's type.
 
         A file of 32-bit integers may stand for other integers, and bytes may stand for strings.
-        MegEngine lacks such types, but its tools can read the stored values.
+        MegEngine lacks the declared types, but the tools of MegEngine can read the stored values.
         """
         others = DECLARED.get(self.element.name)
         named = self.meaning.variable.dtype if others and self.meaning else ""
@@ -370,7 +372,10 @@ def header_in(file: BufferedReader, path: Path) -> TensorHeader:
 
 
 def shape_of(sizes: tuple[int, ...], name: str, size: int) -> tuple[int, ...]:
-    """Return the shape of a tensor; `sizes` are the file's axes, `size` the bytes of its elements.
+    """Return the shape of a tensor.
+
+    `sizes` are the sizes of the axes in the file, and `size` is the number of bytes of all
+    elements.
 
     In a file without elements, the sizes of axes may be 0; the tensor's name then shows which zeros
     are axes. If there is only one element, the name shows whether the tensor has an axis.
@@ -394,7 +399,7 @@ def sizes_of(element: ElementType, shape: tuple[int, ...]) -> Iterator[int]:
 
 
 def elements_in(file: BufferedReader, header: TensorHeader) -> Stored:
-    """Read the elements behind a header; a type whose values take more memory stays as stored.
+    """Read the elements behind a header; values that take more memory are computed later.
 
     The values of BFloat16 are float32. The values of a quantised type are its integers, as int8 or
     uint8 if they have fewer than 8 bits.
@@ -430,7 +435,8 @@ def widen(stored: Array) -> Array:
 def write_tensor(path: Path, array: Array, name: str) -> None:
     """Write an array to a tensor file.
 
-    Integers of another type are stored as int32 if the name declares their type and all values fit.
+    Integers of a type that MegEngine lacks are stored as int32 if all values fit, and if the name
+    declares the type.
 
     Raises:
         DumpError: the format lacks the dtype, or allows fewer axes.
@@ -491,7 +497,7 @@ def unescape(found: re.Match[str]) -> str:
 
 
 def decode_name(data: bytes) -> str:
-    """Decode a name; it may also be a name that another program wrote in UTF-8."""
+    """Decode a name that lar wrote in ASCII, or that another program wrote in UTF-8."""
     return ESCAPED.sub(unescape, data.decode("utf-8", "backslashreplace"))
 
 

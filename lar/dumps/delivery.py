@@ -1,6 +1,6 @@
 """The last steps of a dump, after its run has ended: filter the tensors, and write the index.
 
-With `--resume`, a dump goes on with the items of a data set whose outputs the folder lacks.
+With `--resume`, only those items of a data set are run whose outputs are missing in the folder.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def finish_dump(
 ) -> DumpIndex:
     """Write the index beside a folder of tensors; remove the tensors that do not match a pattern.
 
-    The index keeps the whole graph. If the run failed, tensors that were cut off are removed. Names
-    are rewritten so that MegEngine's own tool can read them. `name` adds the model's names to an
-    index.
+    All operators stay in the index. If the run failed, tensors that were cut off are removed. Names
+    are rewritten so that MegEngine's own tool can read them. `name` is a function that adds the
+    model's names to an index.
 
     Returns:
         The index.
@@ -130,7 +130,7 @@ def number_of_run(spec: RunSpec, iteration: int) -> int:
 
 
 def name_of_run(spec: RunSpec, number: int) -> str:
-    """Return the item or testcase of an iteration by name; empty if all iterations are alike."""
+    """Return the name of an iteration's item or testcase; empty if all iterations are alike."""
     names = spec.item_names or tuple(case.name for case in spec.cases)
     position = max(0, number - spec.warmup_iterations) // max(1, spec.iterations)
     return names[min(position, len(names) - 1)] if len(names) > 1 else ""
@@ -139,7 +139,7 @@ def name_of_run(spec: RunSpec, number: int) -> str:
 def filter_tensors(index: DumpIndex, pattern: str) -> DumpIndex:
     """Return an index of the tensors whose name, or operator's name, matches a pattern.
 
-    The name may be the engine's or the model's.
+    The pattern is searched in both the engine's name and the model's name of a tensor.
     """
     names = {operator.key: operator.name for operator in index.operators}
     named = ((it, (it.name, it.origin, names.get(it.operator, ""))) for it in index.tensors)
@@ -152,7 +152,7 @@ def finish_text(path: Path, pattern: str, complete: bool) -> None:
 
     Raises:
         UsageError: the run ended well, but no block is left.
-        OSError: the engine could not write the whole file, or it cannot be rewritten.
+        OSError: the engine could not write the whole file, or the file cannot be rewritten.
     """
     with path.open("rb+") as file:
         file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
@@ -182,12 +182,12 @@ HINT = "give a new folder, or the same data and options as before"
 
 
 def go_on(spec: RunSpec, place: Path, model_sha256: str) -> RunSpec:
-    """Return the spec for the items that a folder lacks, and mark the folder as incomplete.
+    """Return a spec that runs the items missing in a folder; mark the folder as incomplete.
 
     If all items are done, the last item is run again, which changes nothing.
 
     Raises:
-        UsageError: the folder has something else than a part of this run.
+        UsageError: the folder contains files that are not outputs of this run.
         OSError: the folder cannot be read or written.
     """
     facts = {**facts_of_run(spec, model_sha256), "files": files_of_items(spec)}
@@ -209,7 +209,7 @@ def check_same_run(index: DumpIndex, place: Path) -> None:
     """Refuse a folder that another run has dumped, or that contains other files.
 
     Raises:
-        UsageError: it says which file is no output, or what differs between the runs.
+        UsageError: a file in the folder is not an output, or the two runs differ.
     """
     if not index_place(place).exists():
         raise other_run(place, "has no index beside it")
@@ -228,7 +228,7 @@ def check_same_data(spec: RunSpec, left: Sequence[Item], index: DumpIndex, place
     Data of unfinished items may have changed: perhaps damaged data ended the run.
 
     Raises:
-        UsageError: it names the changed file.
+        UsageError: a file of a finished item has changed.
     """
     todo = {item.number for item in left}
     done = [item for item in spec.items if item.number not in todo]
@@ -243,7 +243,7 @@ def check_same_data(spec: RunSpec, left: Sequence[Item], index: DumpIndex, place
 
 
 def facts_of_index(index: DumpIndex) -> dict[str, object]:
-    """Return the facts of an index that two parts of one run share."""
+    """Return the facts of an index that must be equal in all parts of one run."""
     return {
         "model": index.model_sha256,
         "engine": (index.engine, index.driver),
@@ -254,7 +254,7 @@ def facts_of_index(index: DumpIndex) -> dict[str, object]:
 
 
 def outputs_in(place: Path) -> Runs:
-    """Return the headers of all complete outputs in a folder, by the number of their run."""
+    """Return the headers of all complete outputs in a folder, by the number of the iteration."""
     runs = Runs(list)
     for header in read_headers(place, damaged=True):
         runs[run_of(header)[0]].append(header)
@@ -262,9 +262,9 @@ def outputs_in(place: Path) -> Runs:
 
 
 def items_left(spec: RunSpec, runs: Runs) -> tuple[Item, ...]:
-    """Return the items with an incomplete run; all items if a run of the warm-up is incomplete.
+    """Return the items with an incomplete iteration; all items if the warm-up is incomplete.
 
-    A run is complete if no run has more outputs.
+    An iteration is complete if no other iteration has more outputs.
     """
     outputs = max(map(len, runs.values()), default=1)
     first, count = spec.warmup_iterations, spec.iterations

@@ -1,12 +1,14 @@
 """MegEngine's text dump, and the excerpts of tensors in it.
 
+A text dump has a block for each variable, as in this example:
+
     var17 produced: name=ADD layout={4(1) Float32} owner_opr=ADD3(a,b)[16]{Elemwise} opr16
      deps:
       [i0]var3: [0, 1, 2, 3] s
      val: [1, 3, 5, 7]min=1 max=7 mean=4 l2=4.58 sd=2.58 s
 
-Each variable has such a block. It shows at most five values, and `...` for the others. Values are
-in the format %.4g, statistics in the format %.3g. Other lines between the blocks are skipped.
+A block shows at most five values, and `...` in place of further values. Values are in the format
+%.4g, statistics in the format %.3g. Other lines between the blocks are skipped.
 
 An excerpt is an array of float64: minimum, maximum, mean, root mean square, standard deviation,
 then the first values in their stored order. If a dump of whole tensors is compared with a text
@@ -67,7 +69,7 @@ def is_text_dump(path: Path) -> bool:
 
 
 def open_text(path: Path) -> Dump:
-    """Open a text dump; if it has several blocks for a tensor, the last one counts.
+    """Open a text dump; of several blocks for a tensor, use the last block.
 
     Raises:
         DumpError: the file cannot be read, or has no whole block.
@@ -92,7 +94,7 @@ def split_blocks(text: str) -> Iterator[tuple[re.Match[str], str]]:
 
 
 def blocks_in(text: str) -> Iterator[tuple[TensorHeader, list[float]]]:
-    """Yield a header, like that of a tensor file, and the excerpt for each whole block.
+    """Yield an excerpt for each whole block, and a header like the header of a tensor file.
 
     Blocks that are cut off, and blocks of variables without storage, are left out.
     """
@@ -140,7 +142,10 @@ def filter_blocks(path: Path, wanted: re.Pattern[str]) -> int:
 def format_block(
     variable: Variable, array: Array, inputs: Sequence[tuple[Variable, str]]
 ) -> Iterator[str]:
-    """Yield the lines of a variable's block; each input has its first values as text."""
+    """Yield the lines of a variable's block.
+
+    `inputs` has each input together with its first values as text.
+    """
     _, _, layout = format_layout(variable).partition(":")
     head = (
         f"var{variable.id} produced: name={variable.name} layout={layout} "
@@ -168,7 +173,7 @@ def format_statistics(array: Array) -> str:
 
 
 def excerpt_of(array: Array) -> Array:
-    """Return the statistics of an array and its first values; NaN for a missing statistic."""
+    """Return the statistics of an array and its first values; a missing statistic is NaN."""
     import numpy as np
 
     values = np.real(array).astype(np.float64).reshape(-1)
@@ -189,9 +194,9 @@ def excerpts_of(dump: Dump) -> Dump:
 
 
 def as_printed(actual: Array, expected: Array) -> Array:
-    """Return an actual excerpt, with the expected number where a text dump prints equal digits.
+    """Return an actual excerpt; use the expected number where both numbers have equal digits.
 
-    Digits count as equal if the last digit differs by at most one.
+    Two numbers have equal digits if the last digit that a text dump prints differs by at most one.
     """
     import numpy as np
 

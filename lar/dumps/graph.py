@@ -1,7 +1,8 @@
 """The graph of a dump, from the names of its tensors: operators, their order, blocked layouts.
 
-This module also finds the quantization of tensors. It is known for some tensors, and passed on to
-others: operators that only move numbers keep the scale.
+This module also finds the quantization of tensors. The quantization of some tensors is known. A
+known scale is passed on through operators that only move numbers, since moving numbers does not
+change the scale.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def with_quantizations(index: DumpIndex, facts: DumpFacts) -> DumpIndex:
 
 
 def fit_to(quantization: Quantization | None, tensor: DumpedTensor) -> Quantization | None:
-    """Return a quantization with an axis that counts from the first one.
+    """Return a quantization whose axis is counted from the first axis of the tensor.
 
     The result is None if the quantization does not fit the tensor.
     """
@@ -67,7 +68,7 @@ def is_open(key: str, tensors: Tensors, found: Found) -> bool:
 
 
 def follow_moves(operator: DumpedOperator, tensors: Tensors, found: Found) -> None:
-    """Give the scale of an operator's inputs to its outputs, or back, if it only moves numbers."""
+    """Pass the scale on from inputs to outputs, or back, if an operator only moves numbers."""
     taken = operator.inputs if operator.type == "Concat" else operator.inputs[:1]
     sides = [{found[it] for it in side if it in found} for side in (taken, operator.outputs)]
     if sides[0] and not all(key in found for key in taken):
@@ -154,7 +155,7 @@ def index_of(headers: Iterable[TensorHeader], facts: DumpFacts = NO_FACTS) -> Du
 
 
 def with_operators(index: DumpIndex, operators: Iterable[DumpedOperator]) -> DumpIndex:
-    """Return an index of tensors with the operators that give them.
+    """Return an index of tensors with the operators that compute the tensors.
 
     If an operator has no inputs, its type says whether it is a constant.
     """
@@ -171,9 +172,9 @@ def with_operators(index: DumpIndex, operators: Iterable[DumpedOperator]) -> Dum
 
 
 def run_of(header: TensorHeader) -> tuple[int, str]:
-    """Return the number of the run that wrote a tensor file, and the beginning of its keys.
+    """Return the number of the iteration that wrote a tensor file, and the prefix of its keys.
 
-    The beginning is empty if the folder has only one run.
+    The prefix of the keys is empty if the folder has only one iteration.
     """
     found = OUTPUT_FILE.fullmatch(header.path.name)
     return (int(found[2]), found[1]) if found else (0, "")
@@ -182,7 +183,7 @@ def run_of(header: TensorHeader) -> tuple[int, str]:
 def sort_operators(
     operators: Mapping[str, DumpedOperator], ranks: Mapping[str, tuple[int, ...]]
 ) -> list[DumpedOperator]:
-    """Sort operators by rank, but put each operator behind those that give its inputs.
+    """Sort operators by rank, but put each operator behind the operators that compute its inputs.
 
     If operators form a cycle, which no engine writes, their order is arbitrary.
     """

@@ -4,9 +4,9 @@ The folder holds only tensors, since MegEngine's own tool reads every file in it
 writes a dump without an index; then the index is made from the names inside the files.
 
 A dump may also consist of plain arrays: a folder of `.npy` files, a `.npz`, one `.npy`, or arrays
-in Python. Another framework or the tools of a chip wrote them. They have names and values, but no
-operators. Source of their format: numpy.lib.format. Functions import NumPy only when they need it,
-since its import is slow.
+in Python. Plain arrays come from another framework or from the tools of a chip. Plain arrays have
+names and values, but no operators. The format of `.npy` files is described in numpy.lib.format.
+Functions import NumPy only when they need it, since its import is slow.
 """
 
 from __future__ import annotations
@@ -56,9 +56,10 @@ def open_dump(path: str | os.PathLike[str]) -> Dump:
 def index_of_folder(folder: Path) -> tuple[DumpIndex, tuple[str, ...]]:
     """Return the index of a folder, and the keys of tensors whose files are missing.
 
-    These tensors are left out of the index. Without an index file, the index is made from the names
-    inside the tensor files. If the index file names other files than the folder has, it belongs to
-    an earlier dump, and is not used. If it names no files, lar died before the end of the dump.
+    Tensors without a file are left out of the index. Without an index file, the index is made from
+    the names inside the tensor files. An index file that names other files than the folder has
+    belongs to an earlier dump, and is not used. If the index file names no files, lar was stopped
+    before the end of the dump.
 
     Raises:
         DumpError: the folder holds no dump, or the index is damaged.
@@ -235,7 +236,7 @@ def dump_of(source: str, heads: Iterable[tuple[str, Array]], read: Callable[[str
 
 @contextlib.contextmanager
 def naming(where: str) -> Iterator[None]:
-    """Convert any error of NumPy, or of a value's own code, to a `DumpError` with the place.
+    """Convert any error of NumPy, or of a value's own code, to a `DumpError` that names `where`.
 
     Raises:
         DumpError: the value cannot be read.
@@ -250,7 +251,8 @@ def numbers_of(read: Callable[[], object], where: str) -> Array:
     """Read an array of numbers, and return it in this machine's byte order.
 
     Raises:
-        DumpError: it cannot be read, is no array, or contains strings, records or Python objects.
+        DumpError: the array cannot be read, or contains strings, records or Python objects; or the
+            value is no array.
     """
     import numpy as np
 

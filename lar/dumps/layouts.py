@@ -1,26 +1,25 @@
-"""Blocked layouts: tensors that keep a few channels of a pixel together, and their plain form.
+"""Blocked layouts, in which a few channels of a pixel lie together, and plain layouts.
 
 Every layout has a tag in oneDNN's notation, which lists the axes from the outermost to the
 innermost. A capital letter is an axis that is divided into blocks; the size of a block and its
-axis stand at the end of the tag. Plain data is nchw. With blocks of b channels:
+axis stand at the end of the tag. Plain data is nchw.
 
-    nchw4 nchw44 nchw44_dot nchw88 nchw32 nchw64    nChw<b>c    MegEngine
-    nchw8c nchw16c                                  nChw<b>c    ONNX Runtime
-    chwn4                                           Chwn4c      MegEngine on CUDA
-    nhwcd4                                          nhCw4c      MegEngine on OpenCL
-    nhwc                                            nhwc        ONNX Runtime, of int8
+A layout with blocks of b channels has the tag nChw<b>c. MegEngine calls such layouts nchw4, nchw44,
+nchw44_dot, nchw88, nchw32 or nchw64, and ONNX Runtime calls them nchw8c or nchw16c. MegEngine's
+layout chwn4 on CUDA has the tag Chwn4c, and the layout nhwcd4 on OpenCL has the tag nhCw4c. ONNX
+Runtime uses nhwc for int8.
 
 A layout of weights is named by its tag. Plain weights are oihw, output channels first, or goihw if
 there are groups of channels.
 
-If the channels of a tensor do not fill the last block, zeros follow, or whatever the engine left in
-memory.
+If the channels of a tensor do not fill the last block, the rest of the block contains zeros, or
+what the engine left in memory.
 
 This module also finds the blocked layouts of a dump's tensors, from the operators around them.
 
-An array of five axes alone proves nothing, since videos have five axes too. Two cases are certain:
-the engine names the format, or the result of a convolution over two axes has five axes. Operators
-that keep the layout pass it on.
+An array of five axes alone proves nothing, since videos have five axes too. A layout is certain if
+the engine names the format, or if the result of a convolution over two axes has five axes. A
+certain layout also holds for the other tensors of an operator that keeps the layout.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ def block_of(layout: str) -> int:
 
 @cache
 def axes_of(layout: str) -> Axes:
-    """Return the axes of a blocked layout; `NO_AXES` for a plain or unknown layout."""
+    """Return the axes of a blocked layout, or `NO_AXES` for a plain or unknown layout."""
     found = TAG.fullmatch(TAGS.get(layout) or NCHWC.sub(r"nChw\1", layout))
     order, tail = (found[1] or found[3], found[2] or "") if found else ("", "")
     parts = re.findall(r"(\d+)([a-z])", tail)
@@ -108,7 +107,7 @@ def to_plain(array: Array, layout: str, shape: Sequence[int] | None = None) -> A
 
 
 def in_plain_order(array: Array, layout: str, shape: Sequence[int]) -> Array:
-    """Return the elements of `to_plain` in the same order, but in other axes.
+    """Return the elements in the order of `to_plain`, but perhaps divided into more axes.
 
     The array is copied only if padding must be cut.
     """
@@ -118,7 +117,9 @@ def in_plain_order(array: Array, layout: str, shape: Sequence[int]) -> Array:
 
 
 def to_blocked(array: Array, layout: str, shape: Sequence[int]) -> Array:
-    """Return a plain array in a blocked layout; `shape` is the shape of the stored tensor.
+    """Return a plain array in a blocked layout.
+
+    `shape` is the shape of the blocked array.
 
     Zeros fill up the blocks.
     """
@@ -165,7 +166,7 @@ def layouts_of(
 ) -> dict[str, str]:
     """Return the layouts of the tensors that are certainly blocked, by key.
 
-    If a tensor's `layout` is given and fits its shape, it counts.
+    The `layout` that a tensor already has is used if it fits the shape of the tensor.
     """
     known = {tensor.key: tensor for tensor in tensors}
     found = {it.key: it.layout for it in tensors if fits_layout(it.shape, it.layout)}
@@ -200,8 +201,8 @@ def layout_of_weight(shape: tuple[int, ...], before: str, after: str, group: boo
     """Return the layout of a convolution's weights, empty if it is unknown or plain.
 
     `before` and `after` are the layouts of the convolution's input and output. `group` says that
-    the engine calls it a group convolution. Source: `ConvBias` and `opr_param_defs.py` of MegDNN,
-    and the dumps of MegEngine 1.13.
+    the engine calls the operator a group convolution. The layouts of weights are taken from
+    `ConvBias` and `opr_param_defs.py` of MegDNN, and from dumps of MegEngine 1.13.
     """
     block = block_of(after)
     if after == "chwn4":
@@ -222,8 +223,8 @@ def layout_of_weight(shape: tuple[int, ...], before: str, after: str, group: boo
 def layout_of_format(text: str) -> str:
     """Return the layout for an engine's name of a tensor format; empty for an unknown format.
 
-    `I2D{2,1}` is an image with four channels in each pixel. `NCHWC{16}` has ONNX Runtime's blocks.
-    Weights have such formats too, with another axis of channels.
+    `I2D{2,1}` is an image with four channels in each pixel. `NCHWC{16}` is ONNX Runtime's layout
+    with blocks of 16 channels. Formats of weights, such as `OIHWC{16}`, are known too.
     """
     return next((re.sub(*it, text) for it in LAYOUTS.items() if re.fullmatch(it[0], text)), "")
 
@@ -250,11 +251,11 @@ def layouts_of_operator(
 
 
 def guess_layout(given: DumpedTensor, weight: DumpedTensor) -> str:
-    """Return the layout of the result of a convolution over two axes; five axes are blocked.
+    """Return the layout of a two-dimensional convolution's result; five axes mean blocks.
 
     The layouts nchw4, nchw44 and chwn4 have results of similar shapes. The shapes of the weights
-    distinguish them:
-    {OC,IC/4,FH,FW,4}, {OC/4,IC/4,FH,FW,4,4} or {OC/4,FH,FW,IC,4}, {IC/4,FH,FW,OC,4}.
+    distinguish these three layouts: {OC,IC/4,FH,FW,4}, {OC/4,IC/4,FH,FW,4,4} or {OC/4,FH,FW,IC,4},
+    {IC/4,FH,FW,OC,4}.
     """
     if len(given.shape) != 5 or given.shape[-1] not in (4, 8, 32, 64):
         return ""

@@ -1,11 +1,12 @@
-"""Writes the dump of a run, in its worker: the tensors of layers, as files or as text, and outputs.
+"""Writes the dump of a run, in the worker: outputs, and the tensors of layers as files or text.
 
-Each output of each iteration has a file, such as `run0-var5`. Warm-up iterations count too.
+Each output of each iteration has a file, such as `run0-var5`. Warm-up iterations have files too.
 
-A value may be a sequence, a map or strings, and have several tensors or no tensor. The tensors of a
-sequence `s` are named `s[0]`, `s[1]`, ...; the tensors of a map `p` have its keys in their names,
-such as `p[cat]`. A sequence of maps with equal keys has one tensor for each key, with the items on
-its first axis. Strings are kept as UTF-8 bytes on an additional last axis, padded with zeros.
+The value of an output may be a sequence, a map or strings, and may have several tensors or no
+tensor. The tensors of a sequence `s` are named `s[0]`, `s[1]`, ...; the tensors of a map `p` have
+its keys in their names, such as `p[cat]`. A sequence of maps with equal keys has one tensor for
+each key, with the items on its first axis. Strings are kept as UTF-8 bytes on an additional last
+axis, padded with zeros.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def texts_of_bytes(coded: Array) -> Array:
 
 
 def bytes_of_texts(texts: Array) -> Array:
-    """Code strings (object, str or bytes) as uint8, on one more axis that fits the longest one."""
+    """Encode strings (object, str or bytes) as uint8, on a new axis for the bytes of a string."""
     coded = [
         each if isinstance(each, bytes) else str(each).encode("utf-8", "surrogateescape")
         for each in texts.reshape(-1)
@@ -141,7 +142,7 @@ class Layer(NamedTuple):
 
 
 class DumpingDriver(Protocol):
-    """The part of a driver that its dumps need (`lar.engines.driver.Driver`)."""
+    """The part of a driver (`lar.engines.driver.Driver`) that is needed to write its dumps."""
 
     runner: int
     run_number: int | None
@@ -166,8 +167,9 @@ def dump_layers(
     """Write the inputs of a model and the results of each layer, in the order of execution.
 
     `outputs` are the names of the model's outputs. If copies of a model run at once, only the first
-    copy writes. The folder also gets the `constants`, which are weights. `facts` are further facts
-    of the engine, with the tensors that it leaves out for reasons of its own.
+    copy writes a dump. The `constants`, which are weights, are written only to the folder. `facts`
+    are further facts of the engine. `facts.left_out` names the tensors that the engine itself
+    leaves out.
     """
     if driver.runner:
         return
@@ -241,7 +243,7 @@ def number_outputs(names: Iterable[str]) -> dict[str, Variable]:
 
 
 def write_outputs(driver: DumpingDriver, variables: Mapping[str, Variable]) -> None:
-    """Make the first runner's driver write its outputs after each iteration.
+    """Make the driver of the first runner write the model's outputs after each iteration.
 
     `variables` are the outputs as variables of the engine's graph. Shapes and dtypes are taken from
     the arrays.

@@ -1,8 +1,8 @@
-"""Graphs of operators and tensors, and the twins of two graphs.
+"""Graphs of operators and tensors, and the twins (matching tensors) of two graphs.
 
-This file names the kinds of operators in words that hold for all engines. A `Conv` with a bias and
-a fused activation has three steps: convolution, addition of a constant, activation. Two tensors of
-different engines can be twins only if the last steps that compute them are of one kind.
+This module gives each kind of operator a name that is the same for all engines. A `Conv` with a
+bias and a fused activation has three steps: convolution, addition of a constant, activation. Two
+tensors of different engines can be twins only if the last steps that compute them are of one kind.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Steps = tuple[str, ...]
 class OperatorKinds(NamedTuple):
     """A table of an engine's operator types, in small letters, and of what they do.
 
-    `kinds` maps a type to its kind; a type that it lacks is a kind of its own. `biased` operators
-    add a bias that is not among their inputs. `may_fuse` operators may end in an activation that no
-    parameter names. `steps_by_mode` returns the steps of an operator whose type alone does not show
-    them, and () for any other operator. `opaque` operators run a function or another library: no
-    dump shows what happens inside. `rounded` is for tensors that the engine computes in a wider
-    type than the model's: it maps the beginning of a name to the model's type. `random` operators
-    draw random numbers. `rounding` says what an operator with float inputs rounds to integers:
-    `8-bit-factors`, `4-bit-weights`, or both with a space between. A key is a type, or a type with
-    a parameter, such as `matmulnbits accuracy_level=4`.
+    `kinds` maps a type to its kind. A type that is not in this table is its own kind. `biased`
+    operators add a bias that is not among their inputs. `may_fuse` operators may end in an
+    activation that no parameter names. `steps_by_mode` returns the steps of an operator if the type
+    alone does not show these steps, or else (). `opaque` operators run a function or another
+    library: no dump shows what happens inside. For tensors that the engine computes in a wider type
+    than the model's, `rounded` maps the beginning of the tensor's name to the model's type.
+    `random` operators draw random numbers. `rounding` names what an operator with float inputs
+    rounds to integers: `8-bit-factors`, `4-bit-weights`, or both names with a space between them.
+    A key of `rounding` is a type, or a type with a parameter: `matmulnbits accuracy_level=4`.
     """
 
     kinds: Mapping[str, str] = {}
@@ -58,7 +58,7 @@ class OperatorKinds(NamedTuple):
     def __or__(self, other: OperatorKinds) -> OperatorKinds:
         """Return both tables as one, for a dump of an unknown engine.
 
-        If both tables have an entry, the entry of `other` counts.
+        If both tables have an entry, the entry of `other` is used.
         """
         return OperatorKinds(
             {**self.kinds, **other.kinds},
@@ -101,7 +101,10 @@ DISCRETE = re.compile(
 
 
 def steps_of(operator: DumpedOperator, constants: Sequence[bool], table: OperatorKinds) -> Steps:
-    """Return the kinds of an operator's steps in order; `constants` has a flag for each input."""
+    """Return the kinds of an operator's steps in order.
+
+    `constants` says for each input whether the input is a constant.
+    """
     name = operator.type.lower()
     alone = any(constants) and sum(constants) >= len(constants) - 1
     if moded := table.steps_by_mode(operator):
@@ -130,9 +133,10 @@ def fused_steps(
 
 @cache
 def kind_score(one: Steps, other: Steps) -> float:
-    """Return how well the last steps of two operators fit: 2 is exactly, 0 is not at all.
+    """Return how well the last steps of two operators match, from 2 (exactly) to 0 (not at all).
 
-    -1 is for two operators that are no twins, although a small bias may make their values similar.
+    The result is -1 for a pair of operators with and without a bias: their outputs are no twins,
+    although a small bias may make the values similar.
     """
     short, long = sorted((one, other), key=len)
     if len(short) == 1 and short[0] in HEAVY and long == (*short, "add"):

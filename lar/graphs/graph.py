@@ -1,6 +1,7 @@
 """The computed tensors of a dump as a graph, in an order that does not depend on the engine.
 
-The operators of a profile make such a graph too: they are brought into the form of a dump's index.
+The operators of a profile also make a graph, after they are brought into the form of a dump's
+index.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ INPUT_TYPES = ("Host2DeviceCopy", "InputCallback", "Input", "Parameter")
 class Node:
     """A tensor that an operator computed, or that the run was fed with.
 
-    `tensor` is None if the dump does not hold the tensor. `parents` are the nodes that its operator
-    takes as inputs. `constants` are the keys of the operator's other inputs, with their places
-    among the inputs. `depth` counts the operators on the longest way from an input. `place` is the
-    place of the node in the graph's order.
+    `tensor` is None if the dump does not hold the tensor. `parents` are the nodes that the node's
+    operator takes as inputs. `constants` are the keys of the operator's other inputs, with the
+    number of each input. `depth` counts the operators on the longest path from an input. `place` is
+    the number of the node in the graph's order.
     """
 
     key: str
@@ -81,7 +82,7 @@ def name_of(tensor: DumpedTensor) -> str:
     """Return the model's name of a tensor, or the engine's name if the model has no name for it.
 
     If the dump holds the outputs of several runs, the name ends with the number of the run. Each
-    element of a sequence has a name of its own.
+    element of a sequence has its own name.
     """
     own = ELEMENT.sub("", tensor.name) == tensor.origin
     name = tensor.name if own else tensor.origin or tensor.name
@@ -89,13 +90,16 @@ def name_of(tensor: DumpedTensor) -> str:
 
 
 def branches_of(node: Node) -> tuple[str, ...]:
-    """Return the branches that contain a tensor, `then` or `else`, the outermost first."""
+    """Return the branches, `then` or `else`, that contain a tensor; the outermost comes first."""
     found = IN_BODY.findall(node.tensor.name) if node.tensor else ()
     return tuple(each for each in found if each != "body")
 
 
 def is_within(node: Node, outer: Node) -> bool:
-    """Return whether a tensor lies in a body of the operator whose output is `outer`."""
+    """Return whether a tensor lies in a subgraph of the operator whose output is `outer`.
+
+    The branches of an If and the body of a Loop or Scan are subgraphs.
+    """
     if node.tensor is None or not outer.has_bodies:
         return False
     assert outer.operator
@@ -107,10 +111,11 @@ def is_within(node: Node, outer: Node) -> bool:
 class Graph:
     """The nodes of a dump, in an order that does not depend on the engine.
 
-    The order is a walk back from the outputs that takes the longest branch first. So two engines
-    that compute the same net get the same order: fused operators and the order of execution do not
-    matter. A dump without operators keeps its own order. For such a dump, `constants` has the names
-    of tensors that are constants, and therefore no nodes.
+    The order is that of a walk back from the outputs, in which the longest branch comes first. The
+    nodes have the same order for all engines that compute one model. Fused operators and the order
+    of execution do not change this order. A dump without operators keeps its own order. For a dump
+    without operators, `constants` has the names of the tensors that are constants; constants are no
+    nodes.
     """
 
     def __init__(self, dump: Dump, kinds: OperatorKinds, constants: Container[str] = ()) -> None:
@@ -145,7 +150,7 @@ class Graph:
         return (with_computed(constants, operators) | data) - given
 
     def find_dequantized(self) -> dict[str, str]:
-        """Return the key of the integers, by the key of each constant that was dequantised."""
+        """Return, for the key of each dequantised constant, the key of the integers."""
         quantized = {it.key for it in self.dump if it.quantization} & self.constants
         return {
             key: self.makers[key].inputs[0]
@@ -231,7 +236,7 @@ def with_computed(constants: set[str], operators: Sequence[DumpedOperator]) -> s
 
 
 def walk_back(ends: Collection[Node], *, by_depth: bool) -> Iterator[Node]:
-    """Yield some nodes and all nodes that they are computed from, each node after its parents.
+    """Yield nodes and all nodes from which these are computed, each node after its parents.
 
     With `by_depth`, the deepest branch comes first.
     """
@@ -282,7 +287,7 @@ def region_of(node: Node, stops: Container[Node]) -> list[Node]:
 
 
 def is_end(node: Node) -> bool:
-    """Return whether no operator takes a tensor, or one of its moved copies."""
+    """Return whether a tensor, or a moved copy of the tensor, is an input of no operator."""
     copies = walk([node], lambda it: (each for each in it.children if each.is_move))
     return any(not each.children for each in copies)
 
@@ -290,9 +295,10 @@ def is_end(node: Node) -> bool:
 def reach(
     node: Node, stops: Container[Node], step: Callable[[Node], Iterable[Node]]
 ) -> tuple[list[Node], list[Node]]:
-    """Follow steps from a node, up to the nearest nodes in `stops`.
+    """Follow `step` from node to node, up to the nearest nodes in `stops`.
 
-    Return the nodes on the way, and these nearest nodes. Both lists are in the graph's order.
+    Return the nodes on the way, and the nearest nodes in `stops`. Both lists are in the graph's
+    order.
     """
     between = walk([node], lambda it: (each for each in step(it) if each not in stops))
     ends = {each for it in between for each in step(it) if each in stops}
@@ -300,7 +306,7 @@ def reach(
 
 
 def walk(begin: Iterable[Item], step: Callable[[Item], Iterable[Item]]) -> dict[Item, None]:
-    """Return some items, and all items that steps from them reach."""
+    """Return items, and all items that can be reached from these items by `step`."""
     found = dict.fromkeys(begin)
     stack = [*found]
     while stack:
@@ -321,8 +327,8 @@ FED = "Input"  # the type of the operators that stand for fed tensors
 class ProfileGraph(NamedTuple):
     """The graph of a profile: an index, and the places of each operator in the profile, by key.
 
-    An operator that was executed in several shapes has several places; the first place counts.
-    Weights are not among the tensors.
+    An operator that was executed in several shapes has several places in the profile. The graph has
+    the operator's shapes at its first place. Weights are not among the tensors.
     """
 
     dump_index: DumpIndex
@@ -396,9 +402,9 @@ def plain_graph_of(profile: Profile) -> ProfileGraph:
 
 
 def without_filling(graph: ProfileGraph, other: ProfileGraph) -> ProfileGraph:
-    """Return a graph without the channels that pad blocks, if shapes of the other side show them.
+    """Return a graph whose shapes leave out padding, as far as the other side's shapes show it.
 
-    If the tensor of the same name has a shape that fits, this shape counts.
+    If the other side's tensor of the same name has a shape that fits, this shape is used.
     """
     shapes = {it.shape for it in other.dump_index.tensors}
     named = {name_of(it): it.shape for it in other.dump_index.tensors}

@@ -1,22 +1,24 @@
-"""Finds the twins in two graphs: a tensor of each, with equal meaning, and the reason for the pair.
+"""Finds the twins in two graphs: tensors with equal meaning, and the rule that shows this.
 
-The rules, the surest rule first:
+The rules are listed here from the surest rule to the least sure rule.
 
-- the order of the outputs;
-- two graphs of one structure are walked side by side, and names do not matter;
-- names that the model gave, except names that count tensors, if the two models count differently;
-- inputs and operators of tensors, in an order that both graphs share;
-- values, among the pairs that the other rules allow.
+The outputs of two models are paired by name, and the remaining outputs in their order. Two graphs
+of one structure are walked side by side, and names do not matter. Tensors with equal names are
+twins if the model gave these names. Names that only count tensors are left out if the two models
+count differently. Tensors with the same inputs and operators are twins, in an order that both
+graphs share. Equal values show which of the pairs that the other rules allow are twins.
 
-`Matching.match` has the rules for graphs of different structure. First, names that both models gave
-decide. Then both graphs are aligned in their order, by the steps of operators and by values that
-agree. Values that differ prove nothing, since a fault may lie before them. Tensors that are in
-another order on the other side are matched last: by their sources, then by their results.
+`Matching.match` has the rules for graphs of different structure. First, tensors are matched by the
+names that both models gave. Then both graphs are aligned in their order, by the steps of operators
+and by values that agree. Values that differ prove nothing, since a fault may lie before these
+tensors. Tensors that are in another order on the other side are matched last: by their sources,
+then by their results.
 
 In a quantised graph, names and operators need care: a tensor may be another quantity of the float
 model than its name says. A quantiser rounds the output of an operator, and names the integers after
-that output. It may fold an activation into the range of the integers. Then the twin of the
-activation's output in the float model is the tensor of integers, not the tensor before them.
+that output. A quantiser may also fold an activation into the range of the integers. If an
+activation is folded, the twin of the integers in the float model is the activation's output, not
+the tensor before the activation.
 """
 
 from __future__ import annotations
@@ -91,7 +93,8 @@ def is_dequantizing(node: Node) -> bool:
 def steps_to(node: Node) -> Steps:
     """Return the steps of the float model that compute a tensor.
 
-    If an activation is folded into a range of integers that begins at 0, it is a step too.
+    If an activation is folded into a range of integers that begins at 0, this activation is a step
+    too.
     """
     if not is_quantized(node):
         return node.steps
@@ -120,8 +123,8 @@ def names_of(
 ) -> dict[Node, tuple[str, ...]]:
     """Return the names that each tensor and its copies have in the float model.
 
-    A tensor of integers has the name of the tensor that it rounds. If only this rounding takes that
-    tensor, the tensor has no name itself.
+    A tensor of integers has the name of the tensor that it rounds. A tensor has no name if every
+    operator that takes the tensor rounds it to integers.
     """
     own = {
         node: tuple(it.name for it in (node, *copies.get(node, ())) if not is_rounded_only(it))
@@ -201,8 +204,9 @@ def is_generic(name: str) -> bool:
 class Matching:
     """The twins found so far between two graphs, and the rules that find more twins.
 
-    If operators only move data, the first tensor stands for all copies, and has all their names. If
-    a side has no operators, separators in names do not count: `layer1.0/conv` is `layer1_0_conv`.
+    If operators only move data, the first tensor stands for all copies, and has the names of all
+    copies. If a side has no operators, names may differ in their separators, such as layer1.0/conv
+    and layer1_0_conv.
     """
 
     def __init__(self, actual: Graph, expected: Graph, values: tuple[Values, Values]) -> None:
@@ -254,7 +258,7 @@ class Matching:
     # Facts about each side
 
     def without_copies(self, nodes: Iterable[Node]) -> Iterable[Node]:
-        """Yield the nodes that are no moved or dequantised copies of another node."""
+        """Yield the nodes that are neither moved nor dequantised copies of another node."""
         for node in nodes:
             above = node
             while len(above.parents) == 1 and (above.is_move or is_dequantizing(above)):
@@ -276,14 +280,14 @@ class Matching:
         return bool(np.allclose(mine, theirs, rtol=1e-6, atol=0))
 
     def class_of(self, node: Node) -> Any:
-        """Return the class of a node: the facts that are equal for twins."""
+        """Return the class of a node: the facts that must be equal in two nodes that are twins."""
         signature, run = self.signatures[node], node.tensor.run if node.tensor else 0
         is_input = node.is_input and not self.without_operators
         branches = () if self.without_operators else branches_of(node)
         return signature.shape, signature.family, is_input, run, branches
 
     def by_class(self, nodes: Iterable[Node]) -> dict[Any, list[Node]]:
-        """Return the nodes without a twin of their name, grouped by class."""
+        """Return the nodes that were not matched by their names, grouped by class."""
         found = defaultdict(list)
         for node in nodes:
             if node not in self.named:
@@ -332,10 +336,10 @@ class Matching:
         return SEPARATORS.sub("_", name) if self.without_operators else name
 
     def names_that_hold(self) -> list[dict[str, Node]]:
-        """Return for each side the nodes by name, with only those names that show twins.
+        """Return for each side the nodes by name, without names that prove nothing.
 
         Names that count tensors are left out if the sides count differently. All names are left out
-        unless most of the shared names belong to operators that do the same.
+        if too few of the shared names belong to operators that do the same.
         """
         kept = [*self.names]
         for kind in {*map(counting_kind, kept)} - {""}:
@@ -358,10 +362,10 @@ class Matching:
         return given
 
     def named_alike(self, node: Node) -> list[Node]:
-        """Return the expected nodes that have a name of an actual node.
+        """Return the expected nodes that have the same name as an actual node.
 
-        If one side has integers under this name and the other has floats, their operators must do
-        the same.
+        If one side has integers under this name and the other side has floats, the operators of
+        both sides must do the same.
         """
         if node in self.given:
             return [self.given[node]]
@@ -376,10 +380,11 @@ class Matching:
         return [it for it in free if is_quantized(it) == form or self.kind_score(node, it) > 0]
 
     def match_names(self) -> None:
-        """Match tensors of one name; if several have the name, the last computed one counts.
+        """Match tensors of one name; of several tensors with the name, use the one computed last.
 
-        If an activation is folded into the range of integers, they may have the name of the tensor
-        before the activation. Then values decide.
+        If an activation is folded into the range of integers, the integers may have the name of the
+        tensor before the activation. Integers and floats of one name are therefore matched only if
+        their values agree.
         """
         for node in self.actual:
             for other in self.named_alike(node):
@@ -396,20 +401,21 @@ class Matching:
         return {*self.names[0].values(), *self.names[1].values()}
 
     def are_named_apart(self, one: Node, other: Node) -> bool:
-        """Return whether two nodes have different names of the model.
+        """Return whether the models have different names for two nodes.
 
-        Such nodes are twins only if they hold the same values: a quantiser gives integers the name
-        of the tensor before an activation, but they may hold the activation's output.
+        Two nodes with different names are twins only if the nodes hold the same values. For
+        example, a quantiser gives integers the name of the tensor before an activation, but the
+        integers may hold the activation's output.
         """
         return {one, other} <= self.apart and is_quantized(one) == is_quantized(other)
 
     # Order
 
     def match_in_order(self) -> None:
-        """Match tensors by the alignment of both orders that has the greatest sum of scores.
+        """Match tensors by an alignment of both graphs' orders with the greatest sum of scores.
 
-        If several alignments are equally good, the one with the later tensors counts: if an
-        operator changed nothing, later operators take its output, not its input.
+        Of several equally good alignments, the alignment with the later tensors is used. For
+        example, if an operator changes nothing, later operators take its output, not its input.
         """
         rows = {
             each: self.scores(nodes, self.unnamed[1].get(each, []))
@@ -443,7 +449,10 @@ class Matching:
     def scores(
         self, nodes: Sequence[Node], others: Sequence[Node]
     ) -> Iterator[tuple[Array, Array]]:
-        """Yield for each node of a class the columns of its possible twins, with their scores."""
+        """Yield, for each node of a class, the columns and the scores of its possible twins.
+
+        The column of a node is 1 plus its number on the expected side.
+        """
         columns = np.array([self.places[other] + 1 for other in others], int)
         names = np.array([other.name for other in others], str)
         known: dict[Any, tuple[Array, Array]] = {}
@@ -460,7 +469,10 @@ class Matching:
             yield columns[fits], found
 
     def evidence(self, node: Node, others: Sequence[Node], relative: Array) -> Array:
-        """Return the scores that equal values add; `relative` has the distance of each node."""
+        """Return the scores that equal values add.
+
+        `relative` has the distance of each node in `others` from `node`.
+        """
         is_zero = not self.signatures[node].sample.any()  # many tensors are: a weak proof
         digits = 3 - NEAR_VALUES if is_zero else -np.log10(np.maximum(relative, 1e-6))
         # Scores are rounded, since equal samples may have slightly different distances.
@@ -483,10 +495,10 @@ class Matching:
                     self.add(one, other)
 
     def match_results(self) -> None:
-        """Match two tensors if only they lead to the same twins; their operators may differ.
+        """Match two tensors if no other tensors lead to the same twins; the operators may differ.
 
-        The tensors are not matched if one operator only does more steps after the steps of the
-        other.
+        The tensors are not matched if one operator does all steps of the other operator, and then
+        further steps.
         """
         for nodes, others in self.groups_left(self.results):
             if len(nodes) != 1 or len(others) != 1 or self.are_named_apart(nodes[0], others[0]):
@@ -501,7 +513,7 @@ class Matching:
     ) -> Iterator[tuple[list[Node], list[Node]]]:
         """Yield groups of tensors without twins, of both sides.
 
-        All tensors of a group have one class, and `around` finds the same twins near them.
+        All tensors of a group have one class, and `around` finds the same twins near each tensor.
         """
         found: dict[Any, tuple[list[Node], list[Node]]] = defaultdict(lambda: ([], []))
         for side, nodes in enumerate((self.actual, self.expected)):
@@ -528,7 +540,7 @@ class Matching:
         return frozenset(it if it in self.places else self.twins[it] for it in nodes)
 
     def drop_before_bias(self) -> None:
-        """Drop a pair if one side adds a bias before its tensor, and the other side behind it.
+        """Drop a pair if one side adds a bias before its tensor, and the other side only later.
 
         Pairs that names or values confirm are kept.
         """
@@ -540,7 +552,10 @@ class Matching:
                 del self.twins[self.twins.pop(node)]
 
     def added_more(self, node: Node) -> int:
-        """Return how many more biases a tensor adds than its twin, since the twins before both."""
+        """Return how many more biases were added to a tensor than to its twin.
+
+        Only the biases behind the nearest earlier twins are counted.
+        """
         regions = (region_of(each, self.twins) for each in (node, self.twins[node]))
         one, other = (sum(it.steps.count("add") for it in region) for region in regions)
         return one - other
@@ -578,14 +593,14 @@ class Matching:
         return "content" if near and not alike else "graph"
 
     def pair_copies(self, pair: Pair) -> list[Pair]:
-        """Pair the copies of a pair's tensors: by name, and the remaining ones in their order."""
+        """Pair the copies of a pair's tensors: by name, and the remaining copies in their order."""
         named, *left = pair_by_name(*(self.copies.get(node, ()) for node in pair[:2]))
         pairs = [Pair(one, other, "name") for one, other in named]
         return pairs + [Pair(one, other, "content") for one, other in zip(*left, strict=False)]
 
 
 def pair_outputs(actual: Graph, expected: Graph) -> list[tuple[Node, Node]]:
-    """Pair the outputs of two models: by name, and the remaining ones in their order."""
+    """Pair the outputs of two models: by name, and the remaining outputs in their order."""
     named, *left = pair_by_name(actual.outputs, expected.outputs)
     return [*named, *(zip(*left, strict=True) if len(left[0]) == len(left[1]) else ())]
 
@@ -593,14 +608,17 @@ def pair_outputs(actual: Graph, expected: Graph) -> list[tuple[Node, Node]]:
 def pair_by_name(
     one: Iterable[Node], other: Iterable[Node]
 ) -> tuple[list[tuple[Node, Node]], list[Node], list[Node]]:
-    """Return the pairs of nodes of one name, and the remaining nodes of each side."""
+    """Return the pairs of nodes with equal names, and the remaining nodes of each side."""
     mine, theirs = ({node.name: node for node in nodes} for nodes in (one, other))
     pairs = [(mine.pop(name), theirs.pop(name)) for name in [*mine] if name in theirs]
     return pairs, [*mine.values()], [*theirs.values()]
 
 
 def kind_of_name(name: str) -> str:
-    """Replace the number at the end of a name by #, such as in `var#`; empty without a number."""
+    """Replace the number at the end of a name by #, as in `var#`.
+
+    The result is empty if the name has no number at the end.
+    """
     found = NUMBERED.fullmatch(name)
     return f"{found['kind']}#" if found else ""
 
@@ -627,7 +645,7 @@ class ConstantPair(NamedTuple):
 class Twins(NamedTuple):
     """The twins of two graphs.
 
-    `originals` has for each moved copy the tensor whose data it holds.
+    `originals` maps each moved copy to the tensor whose data the copy holds.
     """
 
     pairs: list[Pair]
@@ -639,7 +657,7 @@ def match(actual: Graph, expected: Graph, values: tuple[Values, Values]) -> Twin
     """Find the twins of two graphs.
 
     In graphs of one structure, a tensor is read only if its name stands at another place on the
-    other side. In other graphs, all tensors are read, one at a time.
+    other side. In graphs of different structure, all tensors are read, one at a time.
 
     Raises:
         DumpError: a tensor is missing or damaged.
@@ -680,9 +698,10 @@ def are_one_structure(actual: Graph, expected: Graph) -> bool:
 
 
 def crossing(actual: Graph, expected: Graph) -> list[tuple[Node, Node]]:
-    """Return nodes at one place, if the actual node's name is elsewhere on the expected side.
+    """Return pairs of nodes at one place whose actual name is elsewhere on the expected side.
 
-    This happens if branches are joined in another order, or if names count tensors differently.
+    Names stand at different places if branches are joined in another order, or if names count
+    tensors differently.
     """
     names = {node.name for node in expected.present if not is_generic(node.name)}
     pairs = zip(actual.present, expected.present, strict=False)
@@ -716,7 +735,7 @@ def structure_of(graph: Graph) -> list[tuple[Any, ...]]:
 class Constants:
     """The constants of two graphs, and the pairs of constants found so far.
 
-    If a fusion computed a constant from other constants, it has no twin.
+    A constant that a fusion computed from other constants has no twin.
     """
 
     def __init__(self, graphs: tuple[Graph, Graph], values: tuple[Values, Values]) -> None:
@@ -740,7 +759,7 @@ class Constants:
             self.used[1].add(other.key)
 
     def match_names(self) -> None:
-        """Pair constants of one name."""
+        """Pair the constants that have the same name on both sides."""
         counts = [Counter(known.values()) for known in self.names]
         named = {name: self.stores[1][key] for key, name in self.names[1].items()}
         for one in self.stores[0].values():
@@ -749,9 +768,10 @@ class Constants:
                 self.add(one, named[name], "name")
 
     def match_places(self, one: Node, other: Node) -> None:
-        """Pair the constants that two operators of one kind take at the same places.
+        """Pair the constants that two operators of one kind take at the same input positions.
 
-        If one operator takes more constants, a fusion may have made some, and no pair is made.
+        No pair is made if one operator takes more constants than the other operator, since a fusion
+        may have made some of these constants.
         """
         if len(one.constants) != len(other.constants) or one.steps[:1] != other.steps[:1]:
             return
@@ -762,7 +782,7 @@ class Constants:
                 self.add(mine, theirs, "name" if name_of(mine) == name_of(theirs) else "graph")
 
     def free(self, side: int, key: str) -> DumpedTensor | None:
-        """Return the constant with a key, None if it has a twin already."""
+        """Return the constant with a key, or None if this constant already has a twin."""
         key = self.graphs[side].integers_of(key)
         return None if key in self.used[side] else self.stores[side].get(key)
 
@@ -794,7 +814,7 @@ class Constants:
                 self.add(one, fitting[0], "graph")
 
     def find_alike(self, one: DumpedTensor, others: Sequence[DumpedTensor]) -> DumpedTensor | None:
-        """Return the constant with the same values, else the first one that differs by rounding."""
+        """Return the constant with the same values, else the first constant with rounded values."""
         near = None
         array = read(self.values[0], one, [self.values[1].shape_of(it) for it in others])
         for other in others:
@@ -810,9 +830,9 @@ class Constants:
 
 
 def parameters_of(node: Node, twins: Container[Node]) -> list[str]:
-    """Return the keys of the constants between a node and the nearest twins.
+    """Return the keys of the constants that are used between the nearest twins and a node.
 
-    Constants of activations, such as 0 and 6, are left out: a fusion may remove them.
+    Constants of activations, such as 0 and 6, are left out: a fusion may remove such constants.
     """
     return [
         key

@@ -1,11 +1,12 @@
 """Joins the operators of two profiles that do the same work.
 
-Graphs of one structure are walked side by side. In other graphs, twins are found without values.
-All operators between twins do the same work on both sides, so they make one pair. Operators outside
-of the graph are joined by unique names.
+Graphs of one structure are walked side by side. In other graphs, twins (matching tensors) are found
+without values. All operators between twins do the same work on both sides, so they make one pair.
+Operators outside of the graph are joined by unique names.
 
-The graphs are aligned in the same way as graphs with values. No values confirm these twins. So a
-twin is kept only if both tensors have one name, or do the same work upon the same twins.
+The graphs are aligned in the same way as graphs with values. Since no values confirm that two
+tensors are twins, a pair is kept only if both tensors have one name, or if they are computed in the
+same way from the same twins.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def match_operators(
 ) -> list[OperatorPair]:
     """Join the operators of two profiles, in the order of A's operators.
 
-    `kinds` are the tables of both engines. Profiles of an older lar have no graph; operators are
-    then matched by name.
+    `kinds` are the tables of operator types of both engines. Profiles of an older lar have no
+    graph; operators are then matched by name.
     """
     sides = a.operators, b.operators
     have_graphs = all(any(each.writes for each in side) for side in sides)
@@ -92,14 +93,14 @@ def is_outside(operator: ProfiledOperator, kinds: OperatorKinds) -> bool:
 def unique_names(
     operators: Sequence[ProfiledOperator], places: Iterable[int]
 ) -> dict[tuple[str, str], int]:
-    """Return the places of operators by type and name, if no other operator has both."""
+    """Return the places of operators by type and name; leave out a name that occurs twice."""
     names = [(each.type, lasting_name(each)) for each in operators]
     counts = Counter(names)
     return {names[it]: it for it in places if counts[names[it]] == 1 and names[it][1]}
 
 
 def lasting_name(operator: ProfiledOperator) -> str:
-    """Return the name of an operator or of its output, whichever is the same in each session.
+    """Return the name of an operator, or of its output, that is the same in each session.
 
     The result is empty if the engine made up both names.
     """
@@ -177,11 +178,11 @@ class StructuralMatching(Matching):
         }
 
     def named_alike(self, node: Node) -> list[Node]:
-        """Return the other side's nodes that have a name of this node, and a similar last step.
+        """Return the other side's nodes that have the name of this node and a similar last step.
 
-        A fused operator may have the name of one of its parts. The steps may differ if neither node
-        ends in an activation, and if the two differ by more than a bias: another engine may compute
-        Gelu in several operators.
+        A fused operator may have the name of one of its parts. The last steps may differ if neither
+        node ends in an activation, and if the nodes differ by more than a bias. For example,
+        another engine may compute Gelu in several operators.
         """
         found = [(it, self.kind_score(node, it)) for it in super().named_alike(node)]
         return [it for it, score in found if score > 0 or (score == 0 and end_clearly(node, it))]
@@ -191,7 +192,9 @@ class StructuralMatching(Matching):
         return SAME_WAY * np.array([self.way_to(other) == way for other in others], bool)
 
     def way_to(self, node: Node) -> Steps:
-        """Return the steps since the last convolution or product, along nodes with one parent.
+        """Return the steps from the last convolution or product to a node.
+
+        The path goes only through nodes with one parent.
 
         The steps are the same on both sides, even if one engine has fused the operators.
         """
@@ -246,9 +249,10 @@ class StructuralMatching(Matching):
         return work
 
     def are_ambiguous(self, one: Node, other: Node, alike: Mapping[Node, Sequence[Node]]) -> bool:
-        """Return whether a third tensor is computed in the same way, from the same twins.
+        """Return whether a third tensor is computed like two tensors, from the same twins.
 
-        If the tensors behind the two distinguish them from the third one, they are not ambiguous.
+        The two tensors are not ambiguous if the tensors behind them distinguish them from the third
+        tensor.
         """
         others = [it for node in (one, other) for it in alike[node] if it is not node]
         if not others:
@@ -259,7 +263,7 @@ class StructuralMatching(Matching):
     def find_alike(self) -> dict[Node, list[Node]]:
         """Group tensors of one side that are computed alike from the same twins.
 
-        The result has the group of each tensor.
+        The result maps each tensor to its group.
         """
         groups = defaultdict(list)
         for node in (*self.actual, *self.expected):
@@ -273,7 +277,7 @@ def end_clearly(*nodes: Node) -> bool:
 
 
 def has_no_bias(node: Node) -> bool:
-    """Return whether neither a convolution or product nor the operator after it adds a bias.
+    """Return whether a convolution or a product has no bias, not even in the operator after it.
 
     Engines may fold a bias into the operator that follows.
     """

@@ -3,10 +3,10 @@
 Engines fuse operators, bring tensors into blocks of channels, and name new tensors themselves: the
 tensor `reorder_token_9` may be the model's `stage4/relu`. The graphs of the engine and of the model
 are walked side by side, from the inputs on. If a tensor has kept its name, its origin is certain.
-Other tensors are found in two ways. One is the name of the operator, which engines make from the
-model's name (`stage4/conv_nchwc`). The other is the sources: an engine's operator stands for all of
-the model's operators between its inputs and its output. If an operator only moves or casts data,
-its output is the same tensor of the model as its input.
+Other tensors may be found by the name of their operator, which engines derive from the model's
+name, such as `stage4/conv_nchwc`. Or tensors are found by the inputs of their operator, since an
+engine's operator stands for all of the model's operators between its inputs and its output. If an
+operator only moves or casts data, its output has the same origin as its input.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def name_origins(
 
 
 class ModelGraph:
-    """The operators of a model file: the givers and takers of each tensor, and the data tensors."""
+    """The operators of a model file, and which operators compute and which take each tensor."""
 
     def __init__(self, operators: Sequence[ModelOperator], index: DumpIndex) -> None:
         self.operators = operators = in_order(operators)
@@ -93,9 +93,9 @@ class ModelGraph:
                 self.data.update(filter(None, each.outputs))
 
     def region(self, end: str, begin: Collection[str]) -> tuple[list[ModelOperator], set[str]]:
-        """Return the operators between `begin` and `end`, and the tensors from which they start.
+        """Return the operators between `begin` and `end`, and the input tensors of this region.
 
-        If `end` needs tensors from before `begin` too, they are among these tensors.
+        If `end` also needs tensors from before `begin`, these tensors are among the input tensors.
         """
         first = min((self.places.get(name, -1) for name in begin), default=-1)
 
@@ -182,9 +182,10 @@ class Alignment:
         return self.behind_activation(operator, found)
 
     def named_after(self, operator: DumpedOperator, slot: int) -> str:
-        """Return the output of the model's operator after which an engine named this operator.
+        """Return the output of the model's operator whose name the engine gave to this operator.
 
-        The result is empty if there is no such operator. The name may also be that of a tensor.
+        The result is empty if there is no such operator. The engine may also have used the name of
+        a tensor of the model.
         """
         name = NUMBER.sub("", operator.name)
         for each in (name, SUFFIXES.sub("", name)):
@@ -199,8 +200,8 @@ class Alignment:
         """Return the first tensor that the model computes from all inputs of an operator.
 
         The result is empty if there is no such tensor. If the operator is named after a tensor, the
-        result must be this tensor or be computed from it. The model must then take the inputs as
-        often as the operator does.
+        result must be this tensor or be computed from it. The operators of the model must also take
+        the inputs at least as often as the engine's operator takes the inputs.
         """
         count = sum(key not in self.constants for key in operator.inputs)
         for name in self.model.behind(sources):
@@ -215,7 +216,7 @@ class Alignment:
         return ""
 
     def behind_activation(self, operator: DumpedOperator, name: str) -> str:
-        """Return the output of the activation at the end of an operator; `name` if it has none."""
+        """Return the output of an operator's fused activation, or `name` without an activation."""
         parameters = {key.lower(): value for key, value in operator.parameters.items()}
         mode = str(parameters.get("activation", "")).lower()
         takers = [self.model.operators[place] for place in self.model.takers.get(name, ())]
@@ -226,8 +227,9 @@ class Alignment:
     def alike(self, operator: DumpedOperator, source: str) -> str:
         """Return the output of the model's operator of the same type that takes `source`.
 
-        If no such operator is found, the engine may have added this operator to move the tensor:
-        then the result is `source`. Else the result is empty.
+        If the model has no such operator, the result is `source` for an operator that only moves
+        data, because the engine may have added this operator. The result is empty for any other
+        operator.
         """
         found = [
             each.outputs[0]
@@ -243,8 +245,9 @@ class Alignment:
     def find_parts(self) -> None:
         """Find the tensors that the model lacks, and the tensors of which they are parts.
 
-        An example is a sum in another order. Two tensors may seem to have one origin. If the second
-        is computed from the first, the first is only a part.
+        For example, the engine may compute a sum in another order than the model. If two tensors
+        seem to have one origin, and one is computed from the other, the earlier tensor is only a
+        part of the later tensor.
         """
         for operator in reversed(self.index.operators):
             known = (self.origins.get(key) or self.parts.get(key) for key in operator.outputs)
@@ -256,7 +259,7 @@ class Alignment:
                 self.parts.setdefault(key, whole)
 
     def find_regions(self) -> None:
-        """Find the model's operators for which an operator stands; name weights by their order."""
+        """Find the model's operators that an operator replaces; name its weights by their order."""
         for operator in self.index.operators:
             first = operator.outputs[0] if operator.outputs else ""
             if first not in self.origins or first in self.constants:
@@ -289,9 +292,9 @@ class Alignment:
         return replace(self.index, tensors=tuple(tensors), operators=tuple(made))
 
     def origin_of_operator(self, operator: DumpedOperator) -> tuple[str, ...]:
-        """Return the outputs of the model's operators for which an operator stands.
+        """Return the outputs of the model's operators that an engine's operator replaces.
 
-        The result is () if the operator is the model's own.
+        The result is () if the operator is an unchanged operator of the model.
         """
         region = self.regions.get(operator.key, [])
         names = tuple(each.outputs[0] for each in region)
@@ -300,7 +303,10 @@ class Alignment:
 
 
 def in_order(operators: Sequence[ModelOperator]) -> Sequence[ModelOperator]:
-    """Sort operators so that each follows its inputs, since converters append some too late."""
+    """Sort operators so that each one follows the operators that compute its inputs.
+
+    Some converters append operators too late to the list.
+    """
     makers = {name: place for place, each in enumerate(operators) for name in each.outputs}
     before = {
         place: sorted({makers[name] for name in each.inputs if name in makers})

@@ -1,4 +1,4 @@
-"""Signatures, which find the twins of tensors: shape, type family and a sample of the values.
+"""Signatures, by which twins are found: the shape, type family and sampled values of a tensor.
 
 The values are the elements of a tensor in the order of its plain axes. The layout in the file does
 not matter. Values come in blocks, so that a large tensor takes no more memory than its file.
@@ -39,7 +39,8 @@ LARGE = 1 << 24
 class Elements(NamedTuple):
     """The elements of a tensor in blocks: each call of `blocks` begins with the first element.
 
-    `raw` holds the elements before they are decoded; None if they are not in order in memory.
+    `raw` holds the elements before decoding. `raw` is None if the elements do not lie in order in
+    memory.
     """
 
     shape: tuple[int, ...]
@@ -133,13 +134,13 @@ def whole(elements: Elements) -> Array:
 def channel_axis(dimensions: int) -> int:
     """Return the axis of the channels in plain axes.
 
-    With four or more axes this is the second axis, else the last axis.
+    The channels are the second of four or more axes, or the last of fewer axes.
     """
     return 1 if dimensions > 3 else dimensions - 1
 
 
 def extent_of(elements: Elements) -> tuple[float, float]:
-    """Return the smallest and the largest of the finite elements, 0 included."""
+    """Return the smallest and the largest finite element; 0 always counts as an element."""
     low = high = 0.0
     for block in elements.blocks():
         finite = block[np.isfinite(block)]
@@ -170,8 +171,8 @@ UNSCALED = "unscaled"
 class Signature(NamedTuple):
     """A summary of a tensor, to find its twin.
 
-    `shape` is the plain shape without axes of one element. `sample` is float64, and its length
-    depends only on the shape.
+    `shape` is the plain shape without axes of size 1. `sample` is float64, and its length depends
+    only on the shape.
     """
 
     plain_shape: tuple[int, ...]
@@ -200,7 +201,7 @@ class Values:
         return values
 
     def quantization_of(self, tensor: DumpedTensor | TensorFacts) -> Quantization | None:
-        """Return the quantization of a tensor; None if its elements are plain numbers."""
+        """Return the quantization of a tensor, or None if its elements are plain numbers."""
         return self.quantizations.get(tensor.key)
 
     def shape_of(self, tensor: DumpedTensor) -> tuple[int, ...]:
@@ -231,8 +232,8 @@ class Values:
     def learn_padding(self, tensor: DumpedTensor, shapes: Collection[tuple[int, ...]]) -> Stored:
         """Read a tensor in plain axes, and detect which part of it is padding.
 
-        Blocked layouts may pad the channels. If the last channels are all 0, they are taken for
-        padding: the tensor's shape is then the smallest shape of the other side that fits.
+        Blocked layouts may pad the channels. If the last channels are all 0, these channels count
+        as padding. The tensor then gets the smallest shape of the other side that fits.
 
         Raises:
             DumpError: the tensor's file is missing or damaged.
@@ -255,8 +256,9 @@ class Values:
 def quantizations_in(dump: Dump, other: Dump | None) -> dict[str, Quantization]:
     """Return the quantization of each quantised tensor of a dump, by key.
 
-    A dump that an engine wrote without an index has only the types of its tensors. Then the tensor
-    of the same name and type in the other dump counts, even if another engine wrote that dump.
+    A dump that an engine wrote without an index has only the types of its tensors. A quantised
+    tensor of such a dump gets the quantization of the tensor with the same name and type in the
+    other dump, even if another engine wrote the other dump.
     """
     known = {tensor.key: tensor.quantization for tensor in dump if tensor.quantization}
     named = {(it.name, integer_of(it)): it.quantization for it in other or () if it.quantization}
@@ -268,7 +270,7 @@ def quantizations_in(dump: Dump, other: Dump | None) -> dict[str, Quantization]:
 
 
 def learn_of_twins(sides: tuple[Values, Values], tensors: tuple[DumpedTensor, ...]) -> None:
-    """Detect from two twins the scale that one lacks, and the padding that both have.
+    """Detect from two twins the scale that one twin lacks, and the padding that both twins have.
 
     Raises:
         DumpError: a file is missing or damaged.
@@ -289,14 +291,15 @@ def share_quantization(sides: tuple[Values, Values], tensors: tuple[DumpedTensor
 
 
 def integer_of(tensor: DumpedTensor) -> str:
-    """Return the type of a quantised tensor's integers, `int8` for `QuantizedS8`."""
+    """Return the type of a quantised tensor's integers, such as `int8` for `QuantizedS8`."""
     return INTEGERS.get(tensor.dtype, tensor.dtype)
 
 
 def unscaled_in(dump: Dump, known: Container[str], other: Dump | None) -> set[str]:
     """Return the keys of quantised tensors without a scale, unless the other side is quantised too.
 
-    Such tensors may be compared with integers of the other side, but not with real numbers.
+    Tensors without a scale may be compared with integers of the other side, but not with real
+    numbers.
     """
     if other is None or any(it.quantization or it.dtype.startswith("Quantized") for it in other):
         return set()
@@ -362,7 +365,7 @@ def signature_of(
 
 
 def sample_places(size: int) -> Array:
-    """Return the indexes of a sample, spread over a flat tensor at distances that fit no axis."""
+    """Return the indexes of a sample, spread over a flat tensor at irregular distances."""
     if size <= SAMPLES:
         return np.arange(size)
     return np.sort((np.arange(SAMPLES) * GOLDEN % 1 * size).astype(np.int64))
@@ -388,8 +391,8 @@ def family_of(dtype: str) -> str:
 def distances(rows: Array, others: Array) -> Iterator[Array]:
     """Yield for each sample in `rows` its distances from the samples in `others`.
 
-    A distance is the length of the difference, divided by the larger of the two lengths. It is 0 if
-    both samples are 0, and infinite if they are empty.
+    A distance is the length of the difference, divided by the larger of the two lengths. The
+    distance is 0 if both samples are 0, and infinite if the samples are empty.
     """
     squares, count = np.square(others).sum(axis=-1), len(others)
     for start in range(0, len(rows), SAMPLES):

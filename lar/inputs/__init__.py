@@ -1,12 +1,13 @@
 """Inputs: from the texts of `--input` to the arrays that a model is fed with.
 
-text → grammar → readers (files and numbers) → model_inputs (which input, does it fit) → feed
-                 images (files, and the settings size, channels, mean, layout)
-                 dtypes (conversion, generated data)
+The module `grammar` splits the texts into items. `readers` reads the files and numbers of an item.
+`images` reads image files, and applies the settings size, channels, mean and layout. `model_inputs`
+finds the model's input for an array, and checks whether the array fits. `dtypes` converts arrays,
+and generates data. `feed` returns the arrays of all inputs.
 
-This module has what these modules share: an array as a reader loads it, the error for an item of
-`--input`, and the files of ONNX's test data folders. It does not import NumPy or dataclasses, which
-are slow to import.
+This module has what the other modules share: an array as a reader loads it, the error for an item
+of `--input`, and the files of ONNX's test data folders. This module does not import NumPy or
+dataclasses, which are slow to import.
 """
 
 from __future__ import annotations
@@ -36,12 +37,13 @@ OUTPUT = r"output_(\d{1,9})\.pb"
 class Loaded(NamedTuple):
     """One array as its source holds it, before it is matched with an input of the model.
 
-    `kind` says how far the source fixes the dtype. A "tensor" has its own dtype. The numbers of a
-    "text" take the model's dtype. "raw" bytes (uint8, one axis) take the model's dtype and shape.
-    `channels` is the channel order of an image of shape (1,H,W,C), empty for any other array.
-    `name` is the source's own name for the array. With `name_binds`, the model must have an input
-    of this name; else the array may also feed the input at its `position`, or an only input.
-    `note` is a remark in the file for people.
+    `kind` says how far the source fixes the dtype. The `kind` "tensor" has its own dtype. Numbers
+    of the `kind` "text" take the model's dtype. Bytes of the `kind` "raw" (uint8, one axis) take
+    the model's dtype and shape. `channels` is the channel order of an image of shape (1,H,W,C),
+    empty for any other array. `name` is the source's own name for the array. With `name_binds`, the
+    model must have an input of this name. Without `name_binds`, the array may also feed the input
+    at its `position`, or the model's only input. `note` is a comment that the file contains for
+    people.
     """
 
     array: Array
@@ -64,7 +66,8 @@ def input_error(
 class UnnamedInput(UsageError):
     """The error for an item that does not say which input of the model it feeds.
 
-    Its hint begins with NAME_IT, which does not help with arrays that are given from Python.
+    The hint of this error begins with NAME_IT, which does not help callers who pass arrays from
+    Python.
     """
 
 

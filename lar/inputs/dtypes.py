@@ -2,16 +2,15 @@
 
 Generated data depends only on the seed, the input's name, the dtype, the shape and the fill:
 
-    fill      floating-point        uint8, int8               other integers   bool     text
-    uniform   0 to 1                the dtype's whole range   0 or 1           either   a to z
-    normal    mean 0, deviation 1   refused                   refused          refused  refused
-    zeros     0                     0                         0                False    "0"
-    ones      1                     1                         1                True     "1"
+`uniform` draws floats from 0 to 1, integers of 8 bits from the dtype's whole range, other integers
+and booleans from 0 and 1, and texts from a to z. `normal` draws floats with mean 0 and deviation 1,
+and is refused for any other dtype. `zeros` and `ones` give the numbers 0 and 1, the booleans False
+and True, or the texts "0" and "1".
 
 Floats of uniform fill stay positive so that a logarithm or a root in the model gives numbers.
-8-bit integers are mostly pixels or quantized values; wider ones mostly indices, lengths or masks,
-for which 0 and 1 are valid in nearly any model. No float is subnormal, since arithmetic with
-subnormal numbers takes many times longer on some processors.
+Integers of 8 bits are mostly pixels or quantized values. Wider integers are mostly indices, lengths
+or masks, for which 0 and 1 are valid in nearly any model. No float is subnormal, since arithmetic
+with subnormal numbers takes many times longer on some processors.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ TEXT = "string"
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """Return the dtype of a NumPy name, of load_and_run's `float` and `int`, or of `string`.
+    """Return the dtype for a NumPy name, for load_and_run's `float` or `int`, or for `string`.
 
     Raises:
         ValueError: lar feeds no dtype of this name, or ml_dtypes is needed and not installed.
@@ -77,7 +76,7 @@ def kind_of(dtype: np.dtype[Any]) -> str:
 def settle(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return an array in a dtype, C-contiguous, aligned and writable; copy it only if needed.
 
-    Values that the dtype cannot hold become wrong; `cast_values` refuses them.
+    Values that the dtype cannot hold become wrong without an error, unlike in `cast_values`.
     """
     if array.dtype == dtype and array.flags.carray:  # faster than np.require
         return array
@@ -87,11 +86,11 @@ def settle(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def cast_values(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return an array with the same values in another dtype; floats are rounded to its digits.
+    """Return an array with equal values in another dtype; floats are rounded to this dtype.
 
     Raises:
         ValueError: a value is out of range, or has a fraction that a dtype of whole numbers cannot
-            hold; or only one of array and dtype is for texts.
+            hold; or either the array or the dtype is for texts, but not both.
     """
     if (kind_of(array.dtype) == "O") != (dtype.kind == "O"):
         raise ValueError(f"holds {name_of(array.dtype)}, the model takes {name_of(dtype)}")
@@ -107,7 +106,8 @@ def cast_rounded(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return an array in another dtype, like `cast_values`, but round to whole numbers if needed.
 
     Raises:
-        ValueError: a value is out of range, or only one of array and dtype is for texts.
+        ValueError: a value is out of range, or either the array or the dtype is for texts, but not
+            both.
     """
     is_rounded = kind_of(array.dtype) == "f" and kind_of(dtype) != "f"
     return cast_values(np.rint(array) if is_rounded else array, dtype)
@@ -133,7 +133,7 @@ def _check_whole(array: Array, dtype: np.dtype[Any]) -> None:
 
 
 def plain_array(array: Array) -> Array:
-    """Return an array with the same values in a type of NumPy's own.
+    """Return an array with the same values in one of NumPy's own types.
 
     Narrow floats become float32, and Python's texts become NumPy's.
     """
@@ -177,7 +177,7 @@ def generator_of(text: str) -> np.random.Generator:
 
 
 def describe_source(fill: str, seed: int) -> str:
-    """Return the words of a result for how data was generated: `uniform, seed 0`."""
+    """Return the text in a result that says how data was generated, such as `uniform, seed 0`."""
     return f"{fill}, seed {seed}" if fill in ("uniform", "normal") else fill
 
 

@@ -1,6 +1,7 @@
 """The feed of a model: an array for each input.
 
-The arrays are made from the texts of `--input`, and repeated along the batch for `--batch-size`.
+The arrays are made from the texts of `--input`, and repeated along the batch axis for
+`--batch-size`.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Feed:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The notes as whole lines."""
+        """The notes as texts, each of which is a whole line."""
         return tuple(note.message for note in self.notes)
 
 
@@ -57,9 +58,10 @@ def feed_of(
 ) -> Feed:
     """Read the data that the texts of `--input` name, and generate data for the other inputs.
 
-    The spec says how images are converted, which data is generated, and the sizes of axes. A text
-    may be replaced by items that the grammar made of it. Without `generates`, the texts must give
-    all inputs; but if there is no text at all, data is generated.
+    The spec says how images are converted, which data is generated, and the sizes of axes. Instead
+    of a text, `texts` may also contain an item that the grammar made of a text. Without
+    `generates`, the texts must give data for all inputs, unless there is no text at all: all data
+    is then generated.
 
     Raises:
         UsageError: a text, a file or an array is wrong, does not fit the model, or an input is
@@ -163,7 +165,7 @@ def _read_item(item: Item, infos: Sequence[TensorInfo]) -> Iterator[tuple[Tensor
 
 
 def drop_outer_axis(array: Array, info: TensorInfo) -> Array:
-    """Return an array without its outer axis of 1, if the model only takes that form.
+    """Return an array without its outer axis of size 1, if the model needs it without this axis.
 
     As in load_and_run, `[1,2,3]` has the shape (1,3), although an input may have one axis only. A
     slice of a stack also keeps the stack's first axis.
@@ -173,9 +175,9 @@ def drop_outer_axis(array: Array, info: TensorInfo) -> Array:
 
 
 def _check_typed(texts: Sequence[str], infos: Sequence[TensorInfo]) -> list[UsageError]:
-    """Return a warning for each folder in a text whose expected outputs are not judged.
+    """Return a warning for each given folder that has expected outputs which are not judged.
 
-    `texts` has no items of testcases, whose outputs are judged, or of data sets.
+    `texts` must not contain folders of testcases, whose outputs are judged, or items of data sets.
 
     Raises:
         UsageError: a text is wrong, or names an input that has a semicolon in its name.
@@ -231,7 +233,10 @@ def _fit(
 
 
 def without_batch(infos: Sequence[TensorInfo], size: int | None) -> list[TensorInfo]:
-    """Return inputs, with a batch that equals `size` left open: data is repeated to it later."""
+    """Return the model's inputs, with no fixed size for a batch that equals `size`.
+
+    Data is repeated to this size later.
+    """
     return [
         replace(info, shape=(None, *info.shape[1:])) if size and info.shape[:1] == (size,) else info
         for info in infos
@@ -245,11 +250,11 @@ def batch_error(size: int, problem: str, hint: str) -> UsageError:
 def repeat_batch(array: Array, info: TensorInfo, size: int, *, is_generated: bool) -> Array:
     """Return an array whose items are repeated until its first axis has this size.
 
-    Generated data of a longer first axis is cut.
+    Generated data whose first axis is longer is cut.
 
     Raises:
-        UsageError: the model's input has a fixed batch or none, or the user's items are more than
-            `size`.
+        UsageError: the model's input has no batch or another fixed batch, or the user gave more
+            than `size` items.
     """
     has_batch = not info.sequence and array.ndim > 0
     if not has_batch or not (info.resizable or info.shape[0] in (None, size)):
@@ -266,10 +271,10 @@ def repeat_batch(array: Array, info: TensorInfo, size: int, *, is_generated: boo
 def repeat_batches(
     arrays: dict[str, Array], fed: Sequence[FedInput], infos: Sequence[TensorInfo], size: int
 ) -> tuple[dict[str, Array], tuple[FedInput, ...]]:
-    """Return all inputs repeated to a batch, and the result's facts about them.
+    """Return all inputs, repeated to a batch, and the record of each input.
 
     Raises:
-        UsageError: as `repeat_batch`, or the model's inputs have no batch in common.
+        UsageError: `repeat_batch` refuses an input, or the model's inputs have no batch in common.
     """
     sizes = {info.name: info.shape[0] for info in infos if info.shape and info.shape[0] is not None}
     if len(set(sizes.values())) > 1:

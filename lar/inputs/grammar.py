@@ -5,11 +5,11 @@
     value = path                       a file or a folder
           | path "," dtype "," shape   a .bin file: file.bin,float32,1x3x224x224
           | numbers                    [1.5,2,3] or 1.5,2,3
-          | "{" [axis *("," axis)] "}" a shape, whose data is generated
+          | "{" [axis *("," axis)] "}" a shape, whose data is generated.
 
 The name of a model's input may itself hold a colon (`input:0`). A text that is the path of an
 existing file or folder is taken as the path, even if it has a colon, semicolon or bracket. But a
-text of numbers alone is taken as numbers.
+text that consists only of numbers is taken as numbers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ class RawForm(ShortRecord):
 
 
 class PathItem(ShortRecord):
-    """A file or folder to read; `name` is empty if the text gives none."""
+    """A file or folder to read.
+
+    `name` is the name of the input, or empty if the text gives no name.
+    """
 
     name: str
     path: str
@@ -62,7 +65,10 @@ class NumbersItem(ShortRecord):
 
 
 class ShapeItem(ShortRecord):
-    """A shape for generated data; `text` is the text that gave it."""
+    """A shape for generated data.
+
+    `text` is the text in which the user wrote the shape.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -74,12 +80,14 @@ Item = PathItem | NumbersItem | ShapeItem | Loaded
 
 
 def items_of(texts: Sequence[str | Item], names: Sequence[str] = ()) -> tuple[Item, ...]:
-    """Split the texts of all `--input` flags into items; `names` are the model's inputs.
+    """Split the texts of all `--input` flags into items.
 
-    A value that is an item already stays as it is.
+    `names` are the names of the model's inputs.
+
+    A value that is already an item is returned unchanged.
 
     Raises:
-        UsageError: a text is empty, or an item has none of the forms of the grammar.
+        UsageError: a text is empty, or an item does not follow the grammar.
     """
     items: list[Item] = []
     for text in texts:
@@ -97,7 +105,8 @@ def check_texts(texts: Sequence[str], flag: str = "--input") -> None:
     """Refuse texts that are wrong for every model, before an engine is loaded.
 
     Raises:
-        UsageError: a form of raw bytes is misspelled, or a path leads to a pipe or a device.
+        UsageError: the dtype and shape of raw bytes are misspelled, or a path leads to a pipe or a
+            device.
     """
     for part in split_items(*texts):
         place = find_path(part)
@@ -122,9 +131,9 @@ def check_file(part: str) -> None:
 
 
 def place_of(text: str, names: Sequence[str] = ()) -> tuple[str, str]:
-    """Return the name of an input in an item, else an empty text, and the item's value.
+    """Split an item into the name of an input and the value; the name may be empty.
 
-    `names` are the model's inputs.
+    `names` are the names of the model's inputs.
     """
     known = [len(name) for name in names if text.startswith(f"{name}:")]
     end = max(known, default=text.find(":"))
@@ -137,7 +146,8 @@ def item_of(text: str, names: Sequence[str] = ()) -> Item:
     """Parse one item.
 
     Raises:
-        UsageError: the name or the value is empty, or a shape or raw form is misspelled.
+        UsageError: the name or the value is empty, or a shape or the form of raw bytes is
+            misspelled.
     """
     name, value = place_of(text, names)
     if not name and value != text:

@@ -3,8 +3,9 @@
 lar reads Netpbm itself, and OpenCV reads the other formats. The settings apply to image files; if
 no image file is fed, they apply to arrays of 3 or 4 axes from other files. An image has the layout
 NHWC. The layout of an array or of the model's input follows from its shape, by `channel_axis_of`.
-The order is resize, channel order, layout, then `(pixel - mean) * scale`. That is computed in
-float32, or in float64 if the model takes float64, and rounded if it takes whole numbers.
+The settings are applied in this order: resize, channel order, layout, then the formula `(pixel -
+mean) * scale`. The formula is computed in float64 if the model takes float64, otherwise in float32.
+The result of the formula is rounded if the model takes whole numbers.
 """
 
 from __future__ import annotations
@@ -32,10 +33,12 @@ _COMMENT = re.compile(rb"#[^\r\n]*")
 def read_image(file: BufferedReader, path: str, wanted: str = "") -> tuple[Loaded, ...]:
     """Read a Netpbm, PNG, JPEG, BMP or WebP image.
 
-    All but Netpbm are read as `cv2.imread` does: uint8 of shape (1,H,W,3), blue first.
+    All formats except Netpbm are read as by `cv2.imread`, into uint8 of shape (1,H,W,3), blue
+    first.
 
     Raises:
-        UsageError: the file is truncated, unpacks to too much, or OpenCV cannot decode it.
+        UsageError: the file is truncated, the unpacked image would be too large, or OpenCV cannot
+            decode the image.
     """
     if path.lower().endswith((".ppm", ".pgm")):
         # An array, not bytes: the fed array is then a writable view of it.
@@ -118,10 +121,10 @@ def check_whole(promised: int, there: int, where: str, what: str = "bytes") -> N
 
 
 def _size_of_png(data: bytes) -> tuple[int, int]:
-    """Return the size of a PNG image, after a walk through the chunks to its end.
+    """Return the size of a PNG image, after a check that its chunks are complete.
 
-    OpenCV would allocate the length of a broken chunk before it finds the fault. Source: the PNG
-    specification, section 5.3.
+    OpenCV would allocate memory for the wrong length of a broken chunk before it finds the fault.
+    Source: the PNG specification, section 5.3.
     """
     position, kind = 8, b""
     while kind != b"IEND":
@@ -132,11 +135,11 @@ def _size_of_png(data: bytes) -> tuple[int, int]:
 
 
 def _size_of_jpeg(data: bytes) -> tuple[int, int]:
-    """Return the size of a JPEG image, after a walk through the markers to its end.
+    """Return the size of a JPEG image, after a check that its markers are complete.
 
-    The walk skips thumbnails inside segments. It is needed since OpenCV decodes an image that is
-    cut short, and makes the rest gray. A file that is too small for its number of pixels is
-    incomplete too. Source: ITU-T T.81, annex B.
+    The check skips thumbnails inside segments. The check is needed because OpenCV decodes an image
+    that is cut short, and fills the missing part with gray. A file that is too small for its number
+    of pixels is incomplete too. Source: ITU-T T.81, annex B.
     """
     position = marker = height = width = 0
     while marker != 0xD9:
@@ -164,7 +167,7 @@ def _size_of_bmp(data: bytes) -> tuple[int, int]:
 
 
 def _size_of_webp(data: bytes) -> tuple[int, int]:
-    """Return the size of a WebP image. Source: RFC 9649, sections 2.5 to 2.7."""
+    """Return the size of a WebP image, which RFC 9649 describes in sections 2.5 to 2.7."""
     if data[12:16] == b"VP8X":
         width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
     elif data[12:16] == b"VP8L":
@@ -185,7 +188,10 @@ _SIZES: tuple[tuple[re.Pattern[bytes], Callable[[bytes], tuple[int, int]]], ...]
 
 
 def channel_axis_of(shape: Sequence[int | None]) -> int:
-    """Return the channel axis of a shape of 4 axes: 3 if only axis 3 fits channels, else 1."""
+    """Return the channel axis of a shape of 4 axes.
+
+    The result is 3 if only the size of axis 3 can be a number of channels, else 1.
+    """
     return 3 if shape[3] in (1, 3, 4) and shape[1] not in (1, 3, 4) else 1
 
 
@@ -195,7 +201,7 @@ def image_size(shape: Sequence[int | None]) -> tuple[int | None, ...]:
 
 
 def flags_of(settings: ImageSettings) -> list[str]:
-    """Return the flags that made these settings."""
+    """Return the flags by which the user gave these settings."""
     values = {
         "--input-layout": settings.layout,
         "--resize": settings.size,
@@ -212,7 +218,7 @@ def takes_settings(loaded: Loaded, info: TensorInfo) -> bool:
 
 
 def apply_settings(loaded: Loaded, info: TensorInfo, settings: ImageSettings) -> Array:
-    """Return an image, or an array of 3 or 4 axes, after the settings, in the model's dtype.
+    """Apply the settings to an image or an array of 3 or 4 axes; convert it to the model's dtype.
 
     Raises:
         UsageError: a setting does not go with this array, or the model's dtype cannot hold the

@@ -1,8 +1,8 @@
 """How arrays fit a model's inputs: by name or position, by shape, and by dtype.
 
-A model may leave the size of an axis open. Axes of one name have one size, which `--shape` or an
-array that is fed gives; else it is 1. A name may be a formula of other names, as exporters of
-decoders write it: `past_sequence_length + 1`.
+A model may give no fixed size for an axis. Axes with equal names have equal sizes: the size from
+`--shape`, the size in an array that is fed, or otherwise 1. The name of an axis may be a formula of
+other names, such as `past_sequence_length + 1` in exported decoders.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ COMPLEX_HINT = "give real and imaginary parts as the model takes them: array.rea
 
 
 def input_named(name: str, infos: Sequence[TensorInfo], where: str) -> TensorInfo:
-    """Return the model's input with a name, which the user or a file gives.
+    """Return the model's input that has a name from the user or from a file.
 
     An empty name stands for the only input, or for the input `data`.
 
     Raises:
-        UsageError: the model has no input of this name, or a name is needed.
+        UsageError: the model has no input of this name, or the name is empty and several inputs are
+            possible.
     """
     if not infos:
         raise input_error(where, "the model has no inputs", "leave --input out")
@@ -53,7 +54,10 @@ def input_named(name: str, infos: Sequence[TensorInfo], where: str) -> TensorInf
 
 
 def find_named(name: str, infos: Sequence[TensorInfo]) -> TensorInfo | None:
-    """Return the input of a name; `s[0]` stands for the sequence `s`."""
+    """Return the input of a name.
+
+    The name `s[0]` stands for the sequence `s`.
+    """
     whole = name.rpartition("[")[0]
     found = (it for it in infos if it.name == name or (it.sequence and it.name == whole))
     return next(found, None)
@@ -112,21 +116,19 @@ def check_shape(shape: tuple[int, ...], info: TensorInfo, where: str, hint: str 
 def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, UsageError | None]:
     """Return an array in the model's dtype, and a warning if it was converted.
 
-        source                    model's dtype    what happens
-        any file                  the file's       fed as it is (byte order does not count)
-        float file                another float    converted, with a warning
-        integer file              other integers   converted, with a warning, if all values fit
-        .npy of unnamed bytes     a float of as    the bytes are taken as such floats, since NumPy
-                                  many bytes       has no name for bfloat16
-        numbers without a dtype   any              converted, if all values fit; floats round
-        any file                  any other        an error
+    A file that has the model's dtype is fed as it is; the byte order does not count. A file of
+    floats is converted to another floating-point type, with a warning. A file of integers is
+    converted to another integer type, with a warning, if all values fit. A .npy with elements of an
+    unnamed type is read as floats of the same size, since NumPy has no name for bfloat16. Numbers
+    without a dtype are converted to any dtype if all values fit, and floats are rounded. Any other
+    file is an error.
 
     Numbers without a dtype are inline values and JSON entries without a type. Finite values that
     would become infinite do not fit. An image file without image settings must already have the
     model's dtype; with image settings, `images.apply_settings` converts it instead.
 
     Raises:
-        UsageError: the last row of the table applies, or a value does not fit.
+        UsageError: the dtype of the file cannot be converted, or a value does not fit the dtype.
     """
     array, where = loaded.array, loaded.source
     warning: UsageError | None = None
@@ -203,7 +205,7 @@ class AxisSizes:
             raise input_error(name, problem, hint, flag="--shape")
 
     def learn(self, info: TensorInfo, shape: Sequence[int]) -> None:
-        """Set the sizes by the shape of an array that an input is fed with.
+        """Record the sizes of the axes of an array that an input is fed with.
 
         Raises:
             UsageError: another axis of the same name has another size.
@@ -235,7 +237,7 @@ class AxisSizes:
         return self.size_of(name_at(info, at)) if fixed is None else fixed
 
     def size_of(self, name: str) -> int:
-        """Return the size of the axes of a name; 1 if the size is unknown."""
+        """Return the size of the axes that have a name; 1 if the size is unknown."""
         if name in self.known:
             return self.known[name][0]
         terms = TERM.findall(name)
@@ -252,7 +254,7 @@ class AxisSizes:
 
 
 def place_of(info: TensorInfo, at: int) -> str:
-    """Return the name in `--shape` of an axis by its input and index: `x[0]`."""
+    """Return the name in `--shape` of an axis by its input and index, such as `x[0]`."""
     return f"{info.name}[{at}]"
 
 
@@ -278,7 +280,7 @@ def hint_at_json(name: str) -> str:
 def hint_at_sizes(infos: Sequence[TensorInfo], guessed: Sequence[str]) -> str:
     """Return a hint for a failed engine: give sizes for the axes whose size was set to 1.
 
-    It is empty if these axes are only batches.
+    The hint is empty if all these axes are batches.
     """
     batches = {name_at(info, 0) for info in infos if len(info.shape) > 1}
     examples = {name: 1 if name in batches else EXAMPLE_SIZE for name in guessed}

@@ -1,4 +1,4 @@
-"""Readers: one for each file format, by suffix in READERS, and one for numbers that are typed.
+"""Readers of inputs: one for each file format, and one for numbers in the text of `--input`.
 
 Sources of the formats: numpy.lib.format (versions 1.0 and 2.0; 3.0 is for structured dtypes only),
 onnx.proto and onnx-data.proto of ONNX, load_and_run's JSON. NumPy parses the headers of its files.
@@ -51,7 +51,7 @@ def read_path(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     """Read a file by its suffix, or the inputs in an ONNX `test_data_set_N` folder.
 
     Raises:
-        UsageError: the file is missing, no reader reads its format, or it is damaged.
+        UsageError: the file is missing or damaged, or no reader reads its format.
     """
     try:
         return read_test_set(path, wanted) if os.path.isdir(path) else _read_file(path, wanted)
@@ -84,7 +84,8 @@ def read_test_set(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     """Read input_0.pb, input_1.pb, ... of an ONNX `test_data_set_N` folder.
 
     Raises:
-        UsageError: the folder has no inputs, one is broken, or the item gives the folder a name.
+        UsageError: the folder has no inputs, an input is broken, or the item gives the folder a
+            name.
     """
     if wanted:
         hint = "leave out the name, or name one of the folder's .pb files"
@@ -101,7 +102,7 @@ def pick_names(names: Sequence[str], wanted: str, path: str) -> Sequence[str]:
     If a file has only one array, the item may give it any name.
 
     Raises:
-        UsageError: the file has no arrays, or has several and none of the given name.
+        UsageError: the file has no arrays, or has several arrays but no array of the given name.
     """
     if not names:
         raise input_error(path, "holds no arrays")
@@ -113,12 +114,17 @@ def pick_names(names: Sequence[str], wanted: str, path: str) -> Sequence[str]:
 
 
 def read_numbers(text: str) -> Array:
-    """Read an inline value: `[1.5,2,3]` is (1,3), `[[1,2],[3,4]]` is (1,2,2), `1,2` is (2,).
+    """Read numbers that the text of an item contains.
 
-    The shape follows from the nesting of brackets; the whole text counts as one more pair.
+    The text `[1.5,2,3]` gives the shape (1,3), the text `[[1,2],[3,4]]` gives (1,2,2), and `1,2`
+    gives (2,).
+
+    The shape follows from the nesting of brackets, with one more pair of brackets around the whole
+    text.
 
     Returns:
-        An array of int64 or uint64; of float64 if a number has a point or an exponent; or of texts.
+        An array of texts, of float64 if a number has a point or an exponent, or else of int64 or
+        uint64.
 
     Raises:
         ValueError: the text is not a list of numbers, or its lists differ in length.
@@ -139,7 +145,7 @@ def read_numbers(text: str) -> Array:
 
 
 def array_of_values(values: Sequence[Any]) -> Array:
-    """Return an array of one axis: bool, int64, uint64 or texts if all values are, else float64.
+    """Return an array of one axis, of bool, texts, int64 or uint64 if all values fit, else float64.
 
     Raises:
         ValueError: a value is not a number, or fits no dtype.
@@ -162,8 +168,8 @@ def array_of_values(values: Sequence[Any]) -> Array:
 def read_json(file: IO[bytes], path: str, wanted: str = "") -> tuple[Loaded, ...]:
     """Read load_and_run's JSON: `{"name": {"shape": [2], "type": "float32", "raw": [1, 2]}}`.
 
-    `type` is a NumPy name, or float or int for 32 bits. Without `type`, the numbers are read like
-    inline values. `raw` is a flat list in C order.
+    `type` is the NumPy name of a dtype, or `float` or `int` for a dtype of 32 bits. Without `type`,
+    the numbers are read like inline values. `raw` is a flat list in C order.
 
     Raises:
         UsageError: the file has another form, `raw` does not fill the shape, or a value is no
@@ -228,7 +234,8 @@ def read_npz(file: io.BufferedReader, path: str, wanted: str = "") -> tuple[Load
     """Read all arrays of an archive, or only the one that is wanted.
 
     Raises:
-        UsageError: as for `read_npy`, or the archive is broken, empty or lacks the wanted array.
+        UsageError: `read_npy` refuses an array, or the archive is broken, empty or lacks the wanted
+            array.
     """
     import zipfile  # slow to import, and few inputs are archives
 
@@ -301,10 +308,12 @@ def _parse_header(header: bytes) -> tuple[Any, bool, np.dtype[Any]]:
 
 
 def read_pb(file: IO[bytes], path: str, wanted: str = "") -> tuple[Loaded, ...]:
-    """Read an ONNX TensorProto, or a SequenceProto of several; `input_N.pb` feeds input N.
+    """Read an ONNX TensorProto, or a SequenceProto of several tensors.
+
+    The file `input_N.pb` feeds the input number N.
 
     Raises:
-        UsageError: the file is another message, or its data is in another file or incomplete.
+        UsageError: the file holds another message, or its data is incomplete or in another file.
     """
     import onnx
 
