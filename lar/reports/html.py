@@ -73,7 +73,7 @@ def link_to(name: str, title: str) -> str:
 
 
 def format_section(name: str, title: str, words: str) -> str:
-    """Return the HTML of a section; a script draws its tables and plots below the words."""
+    """Return the HTML of a section; a script draws the tables and plots below the text."""
     heading = f"<h2>{escape(title)}</h2>"
     return f'<section id="{name}">{heading}{words}<div class=body></div></section>'
 
@@ -108,7 +108,7 @@ def parts_of_style(report: Report) -> Iterator[Part]:
 
 
 def groups_of(parts: Iterable[Part]) -> Iterator[list[Part]]:
-    """Yield the groups of parts between empty lines; a plot is a group of its own."""
+    """Yield the parts between empty lines as groups; each plot is a separate group."""
     for kind, group in groupby(parts, lambda it: id(it) if isinstance(it, Plot) else it != ""):
         if kind:
             yield [*group]
@@ -169,7 +169,8 @@ def figures_of_table(table: AnyTable) -> dict[str, Any]:
 def cells_of(column: Column[Any], rows: Sequence[Any]) -> tuple[list[Cell], int | None]:
     """Return the values of a column, and their number of decimals.
 
-    Numbers are in the unit of the text. A column with strings has None as its decimals.
+    Numbers have the unit of the printed table. For a column with strings, the number of decimals is
+    None.
     """
     cells: list[Cell] = [column.value(row) for row in rows]
     if any(isinstance(cell, str) for cell in cells):

@@ -37,7 +37,7 @@ def plot_iterations(
     lanes: Mapping[str, Iterable[tuple[float, Samples]]],
     rounds: Sequence[tuple[float, float]] = (),
 ) -> Plot:
-    """Return the plot of iterations; each lane has samples with the second at which they began.
+    """Return the plot of iterations; each lane has samples, with the second at which each began.
 
     `rounds` has, for each round, the seconds at which its first and its last turn began.
     """
@@ -79,12 +79,12 @@ MOST_TRACE_BYTES = 80_000
 
 
 def plots_of(profile: Profile) -> tuple[Plot, ...]:
-    """Return all plots of a profile for which it has records."""
+    """Return all plots for which a profile has records."""
     return (*plot_times(profile), *plot_memory(profile), *plot_trace(profile))
 
 
 def plot_times(profile: Profile) -> Iterator[Plot]:
-    """Yield the plot of all timed iterations; the first lane is without the profiler."""
+    """Yield the plot of all timed iterations; the first lane has those without the profiler."""
     disturbed = disturbed_steps(profile)
     lanes: dict[str, list[Point]] = {"without the profiler": [], "with the profiler": []}
     plain, profiled = lanes.values()
