@@ -1,7 +1,7 @@
 """The style `tensorboard`: the answers of TensorBoard's profiler plugin on a profile, as JSON.
 
-The plugin's own classes load the trace that `--export tensorboard` writes. They make the answers
-that the plugin's page would request. The text has a line for each answer.
+The plugin's own classes load the trace that `--export tensorboard` writes. These classes make the
+answers that the plugin's page would request. The text has a line for each answer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ DEFAULT_VIEW = "overview"
 
 
 class Loaded:
-    """A profile loaded by the plugin: `run` is the plugin's RunProfile, `trace` its input."""
+    """A profile that the plugin has loaded.
+
+    `run` is the plugin's RunProfile, and `trace` is the trace from which the plugin made it.
+    """
 
     def __init__(self, profile: Profile) -> None:
         try:
