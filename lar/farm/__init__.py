@@ -1,4 +1,4 @@
-"""Runs on other machines, which a Dask scheduler gives to its workers.
+"""Makes runs on other machines: a Dask scheduler assigns each run to a worker.
 
 A job is a run, a bench, or a round of a search. Each job is sent to a device, which is a Dask
 worker that was started with the resource `device`. A job occupies the whole resource, so that no

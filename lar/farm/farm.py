@@ -1,7 +1,8 @@
 """A Dask scheduler and its workers, which do jobs.
 
 Dask chooses a worker with a free device for each job. If this worker is lost, Dask chooses another
-worker. This process sends the files that a job asks for, shows the progress, and waits.
+worker. The process of the user's command sends the files that a job asks for, shows the progress,
+and waits for the result.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class Farm:
         self._machines: dict[str, MachineFacts] = {}
 
     def _hand_out(self, event: tuple[float, tuple[str, Any]]) -> None:
-        """Pass a worker's message to the call with its name; ignore messages to other clients."""
+        """Pass a worker's message to the call that it concerns; ignore messages to other clients."""
         name, said = event[1]
         if playing := self._playing.get(name):
             playing.inbox.put(said)
@@ -137,7 +138,7 @@ class Farm:
         Raises:
             Lost: no worker has finished the call.
             UsageError: no worker has the label, or a file cannot be read.
-            LarError: the call failed, no worker is there, or the connection is lost.
+            LarError: the call failed, the farm has no worker, or the connection is lost.
         """
         name = f"lar-{uuid.uuid4().hex}"
         playing = self._playing[name] = Playing(self, sending, on, follow)
@@ -189,7 +190,8 @@ class Farm:
         """Return the workers that have a label and a machine like `machine`.
 
         Raises:
-            LarError: no worker has the label and such a machine, or the connection is lost.
+            LarError: no worker has the label and a machine like `machine`, or the connection is
+                lost.
         """
         able = self.able(label)
         if new := [each for each in able if each not in self._machines]:
@@ -211,7 +213,7 @@ class Farm:
         return [each for each, has in found.items() if not on or on in has or each in on]
 
     def _labels(self) -> Mapping[str, set[str]]:
-        """Return the labels of each worker, by its address.
+        """Return the labels of each worker, by the worker's address.
 
         Raises:
             LarError: the connection is lost.
@@ -229,7 +231,7 @@ class Farm:
         }
 
     def connection_lost(self) -> LarError:
-        """Return the error for a scheduler that is gone."""
+        """Return the error for a lost connection to the scheduler."""
         return LarError(f"the connection to the scheduler {self.address} is lost", flag=FLAG)
 
     def explain_absence(self, label: str) -> LarError:
@@ -238,7 +240,7 @@ class Farm:
         labels = ", ".join(sorted(set().union(*workers) - {DEVICE}))
         if label and any(DEVICE in each for each in workers):
             problem = f"no worker with a device has the label {label!r}"
-            return UsageError(problem, f"labels: {labels}" if labels else STARTING, flag=ON)
+            return UsageError(problem, f"known labels: {labels}" if labels else STARTING, flag=ON)
         problem = f"no worker of {self.address} has a device"
         return LarError(problem, 'start workers with --resources "device=1"', flag=FLAG)
 

@@ -138,7 +138,7 @@ class RunFollower:
 def bench_on_farm(
     farm: Farm, on: str, variants: Sequence[Variant], baseline: int, report: Report, **options: Any
 ) -> BenchResult:
-    """Measure variants in turns on one worker with the label, as `run_bench` does here.
+    """Measure variants in turns on one worker with the label, like `run_bench` on this machine.
 
     If the worker is lost, the bench begins again on another worker, since all its samples must be
     of one machine.
@@ -181,7 +181,7 @@ class FarmPlayer:
         return self.farm.alike(self.label, self.machine)
 
     def search(self, spec: RunSpec, listener: Listener) -> RunResult:
-        """Make a run that fills the cache file of the spec."""
+        """Make a run that fills the cache file that the spec names."""
         return make_on_farm(self.farm, self.workers(), spec, RunContext(), listener)
 
     def play(self, order: RoundOrder, show: Show, keep: Keep) -> None:
@@ -237,7 +237,7 @@ class RoundFollower:
         return {"began": self.begin, "show": self.show, "ended": self.take}
 
     def begin(self) -> None:
-        """Start without waiting results, each time that a worker starts the round.
+        """Forget the waiting results, each time that a worker starts the round.
 
         Raises:
             CutShort: some results of the round were already kept.
@@ -247,7 +247,7 @@ class RoundFollower:
             raise CutShort
 
     def take(self, place: int, result: RunResult) -> None:
-        """Keep a result; keep the result of a successful plain run only with another result.
+        """Keep a result; hold back a successful plain run's result until another result comes.
 
         The result of the plain run alone is useless. If the worker is lost before another result
         comes, another worker plays the whole round again.

@@ -44,7 +44,7 @@ class Sending:
     """Collects the files of a job.
 
     `names` maps the path of each file in the task's folder on the worker to the user's path.
-    `wanted` has the paths on the worker whose files may come back.
+    `wanted` has the paths on the worker from which files may be copied back.
     """
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class Sending:
             return file.read()
 
     def name_all(self, value: Any, root: str) -> Any:
-        """Return a worker's record in which the user's paths replace those of the task's folder."""
+        """Return a worker's record in which the user's paths replace paths in the task's folder."""
         places = sorted(self.names, key=len, reverse=True)
 
         def name(text: str) -> str:
@@ -190,11 +190,11 @@ class Sending:
         return tuple((name, self.add(path, "--input")) for name, path in inputs)
 
     def add_inputs(self, texts: Iterable[str]) -> tuple[str, ...]:
-        """Add the files that `--input` names; return its values with paths on the worker."""
+        """Add the files in values of `--input`; return these values with paths on the worker."""
         return tuple(";".join(map(self.add_item, split_items(text))) for text in texts)
 
     def add_item(self, item: str) -> str:
-        """Add the file of an input, such as `NAME:PATH`; return it with the worker's path."""
+        """Add the file of an input, such as `NAME:PATH`; return the text with the new path."""
         place = find_path(item)
         if place is None:
             return item
@@ -206,7 +206,7 @@ class Sending:
         return {key: self.rewrite_option(key, value) for key, value in settings.items()}
 
     def rewrite_option(self, key: str, value: Any) -> Any:
-        """Add the files that an option names; return its value with paths on the worker."""
+        """Add the files that an option names; return the value with paths on the worker."""
         option = BY_KEY.get(key)
         if option is None or value is None:
             return value

@@ -94,7 +94,7 @@ def play(task: Task) -> Answer:
 
     if task.version != __version__:
         problem = f"a worker has lar {__version__}, and this is lar {task.version}"
-        raise LarError(problem, "install the same lar on both machines", flag="--scheduler")
+        raise LarError(problem, "install the same lar version on both machines", flag="--scheduler")
     worker, attempt = get_worker(), uuid.uuid4().hex
 
     def publish(**said: Any) -> None:
@@ -192,7 +192,7 @@ class Stream(Listener):
         self._due = time.monotonic()
 
     def add(self, *entry: Any, now: bool = False) -> None:
-        """Add an entry of news; write all entries if `now`, or if the last write is long ago."""
+        """Add an entry of news; write all entries if `now`, or once in `FLUSH_SECONDS`."""
         self._entries.append(entry)
         if now or time.monotonic() >= self._due:
             self.flush()
@@ -267,7 +267,7 @@ def make_space(stream: Stream, *asked: Any) -> tuple[TuneRequest, MachineFacts, 
 
 
 def answer_to(task: Task, root: str, contents: Mapping[str, bytes], stream: Stream) -> Answer:
-    """Write a task's files and do the task; return its value and the files that it has written."""
+    """Write a task's input files, do the task, and return its value and the files it wrote."""
     for folder in task.sending.folders:
         Path(root, check_place(folder)).mkdir(parents=True, exist_ok=True)
     for place, content in contents.items():

@@ -2,8 +2,8 @@
 
 SQLite writes the file with a rollback journal and full synchronisation. So if a writer is killed,
 all earlier results are still there, and the last change is complete or absent. The store is a
-single file that can be copied. The store also works on network file systems, where a write-ahead
-log would not work.
+single file that can be copied. The store works on network file systems, where a write-ahead log
+would not work.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How lar starts Python, so that no file in the current folder replaces a library's module.
 
 For `-c` and `-m`, Python looks for modules first in the current folder, and not every version of
-Python has a flag that prevents this. So lar sets the path before anything is imported.
+Python has a flag that prevents this. So lar sets the module path before anything is imported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ OTHER_PATH = "import sys; sys.path[:] = [folder for folder in sys.path if folder
 def delay_packages() -> None:
     """Delay the import of some packages of NumPy until they are used, as NumPy 2 does by itself.
 
-    NumPy 1 would import them at once, and its import would take 1.5 times as long.
+    NumPy 1 would import these packages at once, and the import of NumPy would take 1.5 times as
+    long.
     """
 
     def find_spec(name: str, path: Sequence[str] | None, target: Any = None) -> Any:
@@ -48,8 +49,8 @@ def delay_packages() -> None:
 def python_command(code: str, *words: str, python: str = "") -> list[str]:
     """Return the command that runs Python code with these arguments in `sys.argv[1:]`.
 
-    The command starts `python`. If this is empty, the command starts this Python, with the module
-    path of this process.
+    The command starts the program `python` or, if `python` is empty, the Python of this process
+    with the same module path.
     """
     if python:
         return [python, "-c", OTHER_PATH + code, *words]
@@ -79,8 +80,8 @@ def fork_python(files: Mapping[int, int], work: Callable[[], object]) -> int:
     """Fork this process, which must have one thread, and return the id of the new process.
 
     The new process gets its own process group, and calls `work` as if Python had just been started.
-    In the new process, the keys of `files` are descriptors of the files that the values stand for.
-    The process ends after `work`, and never returns from this function.
+    In the new process, each key of `files` is a descriptor of the file that its value stands for.
+    The new process ends after `work`, and never returns from this function.
     """
     import signal
 

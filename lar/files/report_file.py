@@ -59,7 +59,7 @@ class OutputFile(AbstractContextManager["OutputFile"]):
         """Write the whole content.
 
         Raises:
-            LarError: the disk is full, or the folder went away.
+            LarError: the disk is full, or the folder was removed.
         """
         if self.to_stdout:
             write_text(sys.stdout, text)
@@ -127,7 +127,7 @@ def pieces_of(text: Content) -> Iterable[bytes]:
 def check_writable(name: str, flag: str) -> None:
     """Refuse a path where no file can be written.
 
-    `-` stands for a file with this name, not for standard output.
+    `-` stands for a file with the name `-`, not for standard output.
 
     Raises:
         UsageError: the file cannot be written.

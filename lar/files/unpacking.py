@@ -73,7 +73,7 @@ def check_zip(
 
 
 class Unpacked(gzip.GzipFile):
-    """The content of an open gzip file, as a stream that raises an error if too long."""
+    """The content of an open gzip file, as a stream that raises an error after too many bytes."""
 
     def __init__(self, packed: IO[bytes], name: str) -> None:
         self._packed_bytes = packed.seek(0, os.SEEK_END)

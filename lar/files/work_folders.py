@@ -1,16 +1,17 @@
-"""The data folder, and temporary folders and files, which are removed with their process.
+"""The data folder, and the temporary folders and files of processes.
 
-A killed process cannot remove its temporary files. So their names contain their owner, and the next
-process that works in the same folder removes files whose owner has ended:
+A killed process cannot remove its temporary files. So the name of a temporary file contains the
+file's owner, and the next process that works in the same folder removes files whose owner has
+ended:
 
     .lar-PID-START-HOST-RANDOM[.claims-PLACE]
 
-START is the time when the process began, in clock ticks since the machine started. This time
+START is the time when the process began, in clock ticks since the machine started. START
 distinguishes the owner from a later process with the same id. HOST identifies the machine and its
 PID namespace, so that lar leaves alone the files of other machines and containers in a shared
-folder. A machine's name is not enough, since boards that were set up with one image have the same
-name. PLACE stands for the path that the owner will write at the end. Until then, no other process
-may write to this path.
+folder. HOST is more than the machine's name, since boards that were set up with one image have the
+same name. PLACE stands for the path that the owner will write at the end, and that no other process
+may write before.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ def host() -> str:
 
     The digits are computed from the machine's name, its id and the addresses of its network
     devices, since copies of one system have the same machine id. If a machine has neither an id nor
-    a network device, the id of the boot is used. Then, after a reboot, lar does not recognise its
-    own leftovers.
+    a network device, the id of the boot is used, so that lar does not recognise its own leftovers
+    after a reboot.
     """
     devices = sorted(NETWORK.glob("*/device"))
     places = [MACHINE_ID, *(each.with_name("address") for each in devices)]
@@ -100,8 +101,8 @@ def digits_of(text: str) -> str:
 def work_folder(beside: str | None = None, *, claim: str = "", flag: str = "") -> Iterator[str]:
     """Make a folder for this process, in `beside` or in the system's temporary folder.
 
-    `claim` is the path, given by `flag`, that this process will write at the end. Until then, no
-    other process of lar may write to this path.
+    `claim` is the path, given by `flag`, that this process will write at the end, and that no other
+    process of lar may write before.
 
     Raises:
         UsageError: another process has claimed the path, or keeps the folder locked.

@@ -199,7 +199,7 @@ def describe_tried(tried: Sequence[TriedSetting]) -> str:
 
 
 def best_of(tried: Sequence[TriedSetting]) -> TriedSetting | None:
-    """Return the fastest setting that is proven to be better or, if none is, likely better.
+    """Return the fastest setting that is proven to be better, or else the fastest likely one.
 
     Return None if no setting with right outputs seems faster.
     """

@@ -135,7 +135,7 @@ def describe_gaps(letter: str, side: SideFacts, left_out: Iterable[LeftOut]) -> 
 
 
 def by_reason(found: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield the joined names of the tensors with one reason, then the reason, for all reasons."""
+    """Yield the joined names of the tensors that have the same reason, and the reason."""
     reasons: dict[str, list[str]] = {}
     for name, reason in found:
         reasons.setdefault(reason, []).append(shorten(name))
@@ -280,8 +280,8 @@ def describe_facts(operator: OperatorFacts, others: Sequence[OperatorFacts]) -> 
 def rows_to_show(comparison: Comparison, everything: bool) -> tuple[str, list[TensorComparison]]:
     """Return the line above the table of tensors, and the tensors in the order of execution.
 
-    The table has the tensors that differ. If all tensors agree, the table has the tensors that were
-    compared with the reference values or over several items, or whose operator was also run alone.
+    The table has the tensors that differ or, if all tensors agree, the tensors that were compared
+    with the reference values or over several items, or whose operator was also run alone.
     """
     if everything:
         return "tensors:", list(comparison.tensors)
@@ -437,7 +437,7 @@ STORED = re.compile(r"Quantized(S?)(\d+)(?:Asymm)?")
 
 
 class Row(NamedTuple):
-    """A pair of tensors with its role for a culprit: input, parameter or output."""
+    """A pair of tensors with its role in a culprit: input, parameter or output."""
 
     tensor: TensorComparison
     role: str = ""
@@ -464,7 +464,8 @@ def badness_of(tensor: TensorComparison) -> tuple[bool, float]:
 def error_of(figures: Figures | None, items: ErrorsOverItems | None = None) -> float | None:
     """Return the norm of the difference, divided by the norm of the expected tensor.
 
-    Return None if the error is not a number. With `items`, the error is over all items together.
+    Return None if the error is not a number. With `items`, the error is computed over all items
+    together.
     """
     if figures is None or figures.nonfinite_mismatches:
         return None
@@ -494,7 +495,7 @@ def table_of(
 def tensor_table(
     rows: Iterable[Row], shown: Sequence[Column[Row]], title: str, more: Sequence[Column[Row]] = ()
 ) -> Table[Row]:
-    """Return a table of pairs with `more` columns first, then all columns that have a value.
+    """Return a table of tensor pairs with `more` columns, and with all columns with a value.
 
     The printed table has only the `shown` columns. For a culprit, the first column has the roles of
     the pairs.
@@ -650,7 +651,7 @@ def figure_column(title: str, name: str, *, in_text: bool = False) -> Column[Row
 
 
 def field_column(path: str) -> Column[Row]:
-    """Return a column of CSV with a field of a pair."""
+    """Return a column of CSV with a field of a pair of tensors."""
 
     def value(row: Row) -> Cell:
         found: Cell | tuple[int, ...] = attrgetter(path)(row.tensor)

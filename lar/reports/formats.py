@@ -67,7 +67,7 @@ def format_rows(table: AnyTable, *titles: str) -> str:
 def cell_of(value: Cell) -> Cell:
     """Return a value as a cell of CSV.
 
-    A string that a spreadsheet would take for a formula gets an apostrophe before it.
+    A string that a spreadsheet would take for a formula gets an apostrophe at its beginning.
     """
     if not isinstance(value, str) or not value.startswith(FORMULA) or is_number(value):
         return value

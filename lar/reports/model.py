@@ -1,8 +1,8 @@
 """The model of every table that lar prints or writes: columns, rows, and a layout for the text.
 
 A column is declared once, with its heading, its value for CSV, JSON and HTML, and its text for a
-person. A layout defines the rules, gaps and frames of a table's text. The renderers are
-`lar.reports.text`, `formats` and `html`. `sort_rows` sorts rows for --sort.
+person. A layout defines the rules, gaps and frames of a table's text. The modules `text`, `formats`
+and `html` of `lar.reports` render tables. `sort_rows` sorts rows for --sort.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from lar.records.record import Record, ShortRecord
 def sort_rows(
     rows: Iterable[Row], sort: str, value_of: Callable[[Row], Any], *, smallest_first: bool = False
 ) -> list[Row]:
-    """Return rows sorted by a key: `+KEY` puts the smallest first, `-KEY` the largest.
+    """Return rows sorted by a key: `+KEY` puts the smallest value first, `-KEY` the largest.
 
-    KEY without a sign puts the largest first, unless `smallest_first`. Rows with None come last.
-    Equal rows keep their order.
+    KEY without a sign puts the largest value first, unless `smallest_first`. Rows with None come
+    last. Equal rows keep their order.
     """
     rows = [*rows]
     ascending = sort.startswith("+") or (smallest_first and not sort.startswith("-"))
@@ -54,7 +54,7 @@ class Column(ShortRecord, Generic[AnyRow]):
     In CSV, JSON and pages the heading is `key`, or the title with `unit`. A cell in text shows the
     result of `text` or, without `text`, the plain value. A column with `parts` shows several values
     in one cell of text, one in each line. In CSV, JSON and pages each part is a column. On a narrow
-    terminal, cells whose plain value is a string may lose their middle.
+    terminal, cells whose plain value is a string may be shortened in the middle.
     """
 
     title: str
@@ -175,10 +175,10 @@ MARKDOWN = Layout(
 class Table(Record, Generic[Row]):
     """A table: its rows, and the columns that read values from the rows.
 
-    `shown` has the columns of the text, if these are not `columns`. `above` are lines between the
-    title and the header. `breaks` maps the number of a row to the line before this row: a string is
-    a title across the table, and a tuple is another header. `color` returns the color of a row's
-    line, or an empty string.
+    `shown` has the columns of the text, if these differ from `columns`. `above` are lines between
+    the title and the header. `breaks` maps the number of a row to the line before this row: a
+    string is a title across the table, and a tuple is another header. `color` returns the color of
+    a row's line, or an empty string.
     """
 
     name: str

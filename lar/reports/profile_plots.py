@@ -1,6 +1,7 @@
 """The plots on the page of a profile: iterations, memory, and a trace to save.
 
-The plot of iterations shows the distribution of their times, and each iteration at its time.
+The plot of iterations shows the distribution of their times, and each iteration at the moment when
+it ran.
 """
 
 from __future__ import annotations

@@ -168,8 +168,8 @@ def format_runner(runner: int, spec: RunSpec) -> str:
 def format_finish(result: RunResult) -> list[str]:
     """Return the line that ends a test for each runner; empty if no iteration was timed.
 
-    Scripts take this line as a sign that the test ended. If the engine failed, the line is missing.
-    If the user interrupted the run, the line has the figures so far.
+    Scripts take the line `=== finished test` as a sign that the test ended. If the engine failed,
+    the line is missing. If the user interrupted the run, the line has the figures so far.
     """
     if result.status not in ("ok", "interrupted"):
         return []
@@ -194,7 +194,7 @@ def format_finished(number: int, statistics: Statistics | Summary) -> str:
 
 
 def format_summary(result: RunResult) -> list[str]:
-    """Return lar's own lines, which follow those of load_and_run."""
+    """Return lar's own lines, which follow the lines of load_and_run."""
     summary = result.summary or summarize(result)
     lines = []
     if summary is not None:
@@ -288,7 +288,7 @@ def format_throughput(result: RunResult) -> str:
 def format_trust(summary: Summary) -> list[str]:
     """Return a line on which figure to trust and why; empty if the latency can be trusted.
 
-    This line comes first, since the figure that is read first must be right.
+    The line on trust is printed first, since the figure that is read first must be right.
     """
     verb = "was" if summary.disturbed_count == 1 else "were"
     count = f"{summary.disturbed_count} of {count_of(summary.count, 'iteration')} {verb} disturbed"
@@ -373,7 +373,7 @@ class CaseLines:
         self.waiting += zip(range(first, last), rows.times(first, last), strict=True)
 
     def take(self, judged: Judged) -> list[str]:
-        """Return the lines of an iteration with verdicts; the last iteration also ends a test."""
+        """Return the lines of an iteration with verdicts, and the line that ends a test, if any."""
         lines = [format_verdict(verdict) for verdict in judged.verdicts if verdict.shown]
         return lines + (self.take_row() if self.waiting else [])
 

@@ -160,7 +160,7 @@ def format_rows(
 class Drawing:
     """The cells of a table as text, padded to the widths of its columns.
 
-    `given` are all columns. `shown` are the places of the columns that fit on the screen.
+    `given` are all columns. `shown` has the indices of the columns that fit on the screen.
     """
 
     def __init__(self, table: AnyTable, screen: Screen) -> None:
@@ -335,7 +335,7 @@ def fit_columns(
     contents: Sequence[int],
     room: int,
 ) -> tuple[list[int], list[int]]:
-    """Return the places of the columns that fit into a width, and the widths of all columns.
+    """Return the indices of the columns that fit into a width, and the widths of all columns.
 
     First, columns whose cells are all empty or zero are left out. Second, the padding of cells is
     removed. Third, names lose their middle, the widest first, as long as they stay different. If
@@ -426,8 +426,9 @@ def wrap_cells(row: Sequence[str], widths: Sequence[int]) -> list[str]:
 def align_points(cells: Sequence[str]) -> Cells:
     """Return the cells of a column and their alignment, as the `tabulate` package makes them.
 
-    If all cells are numbers, they are aligned at their decimal points. If one of these numbers has
-    a fraction, all get six significant digits. Any other column is aligned to the left.
+    If all cells are numbers, they are aligned at their decimal points. If any number of the column
+    has a fraction, all numbers get six significant digits. A column with cells that are not numbers
+    is aligned to the left.
     """
     given = [cell for cell in cells if cell]
     if not given or not all(map(NUMBER.fullmatch, given)):

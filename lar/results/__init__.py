@@ -7,8 +7,8 @@ latency or the CPU time.
 A ratio of one run's latency to another run's CPU time says nothing. So all runs of a table have the
 same figure. The figure is the latency, if the latency of each run can be trusted. Else the figure
 is the CPU time, if the CPU time of each run equals the latency that the run has on a quiet machine.
-Otherwise the figure is the latency, and runs whose latency cannot be trusted are not judged.
-Median, minimum and items per second are computed from the same undisturbed iterations.
+In all other cases the figure is the latency, and runs whose latency cannot be trusted are not
+judged. Median, minimum and items per second are computed from the same undisturbed iterations.
 """
 
 from __future__ import annotations

@@ -63,8 +63,8 @@ class Check:
     """The verdict on new runs of one kind against runs of the baseline.
 
     `new` and `baseline` are the runs whose times can be trusted; `left_out` is the number of the
-    other runs. `unit` says whether each run or each sitting (runs made within minutes) is one
-    value. `figure` is the kind of times that is compared.
+    other runs. `unit` says whether single runs or sittings (groups of runs made within minutes) are
+    compared. `figure` is the kind of times that is compared.
     """
 
     name: str
@@ -95,8 +95,8 @@ def check_kind(
 ) -> Check:
     """Compare new runs of one kind with runs of the baseline.
 
-    `others` has further stored runs of this kind, by tag. These runs show how much sittings (groups
-    of runs made within minutes) usually differ.
+    `others` has further stored runs of this kind, by tag, which show how much sittings (groups of
+    runs made within minutes) usually differ.
     """
     sides = [new, baseline, *others.values()]
     figure, runs = figure_of([result for side in sides for result in side])
@@ -221,7 +221,7 @@ class Row:
     def timed(self) -> tuple[Run, ...]:
         """The runs from which the row's figures are computed, which are its trusted runs.
 
-        If no run can be trusted, these are all runs that have a median.
+        If no run can be trusted, the figures are computed from all runs that have a median.
         """
         timed = [run for run in self.runs if run.median]
         return tuple([run for run in timed if run.is_trusted] or timed)

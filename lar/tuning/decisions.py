@@ -4,8 +4,9 @@
 2. Measure the first choice of each dimension, beginning with the engine that leads.
 3. Play rounds of the best candidate so far, candidates that may still beat it, and new candidates.
    New candidates are of three kinds in turn: combinations of choices that helped, other single
-   choices, and candidates that differ from the best in one choice, since some choices help only
-   together with others. If there is time, the engine itself searches for algorithms.
+   choices, and candidates that differ from the best in one choice. The third kind is needed, since
+   some choices help only together with other choices. If there is time, the engine itself searches
+   for algorithms.
 4. At the end, measure the best candidate beside the plain run, until the candidate is proven to be
    faster or the time is spent.
 

@@ -180,9 +180,9 @@ class Evidence:
     def proof_of(self, candidate: Candidate) -> tuple[list[float], int]:
         """Return the log ratios that may prove a candidate, and how many candidates share the risk.
 
-        The risk is that of a false proof. A candidate was chosen by its first process, so that the
-        proof does not use this process. A plain run was not chosen, so that all its ratios are
-        used.
+        The shared risk is the risk that a proof is false. A candidate was chosen by its first
+        process, so that the proof does not use this process. A plain run was not chosen, so that
+        all its ratios are used.
         """
         ratios = self.log_ratios(BASELINE, candidate)
         if not candidate.choices:
@@ -211,7 +211,7 @@ class Evidence:
     def likely(self, candidate: Candidate) -> Difference | None:
         """Return how a candidate differs from the baseline, if its proof is judged only once.
 
-        Return None if this does not show that the candidate is better.
+        Return None if the proof does not show that the candidate is better.
         """
         ratios, proven = self.proof_of(candidate)
         found = self.judge(ratios, candidate, proven, once=True)

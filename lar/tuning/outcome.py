@@ -151,10 +151,10 @@ class Tuning(TuneResult):
 def find_best(survey: Survey) -> Candidate:
     """Return the candidate that won.
 
-    This is the first candidate that is proven to be better than the plain run, else the first that
-    is likely to be better. If no candidate is proven or likely to be better, a candidate wins whose
-    shortest iteration is far shorter than the plain run's. This happens if other work disturbed the
-    search very much.
+    The winner is the first candidate that is proven to be better than the plain run, or else the
+    first candidate that is likely to be better. If other work disturbed the search so much that no
+    candidate is proven or likely to be better, the winner is a candidate whose shortest iteration
+    is far shorter than the plain run's.
     """
     others = [it for it in survey.ordered if it != BASELINE]
     proven = (it for it in others if survey.evidence.is_proven(it))
@@ -223,7 +223,8 @@ def shown_difference(
 ) -> Difference | None:
     """Return how a candidate differs from the plain run; None for the plain run itself.
 
-    For the best candidate, this may be the difference that proves it or makes it likely.
+    For the best candidate, the difference may be the one that proves that the candidate is better,
+    or that makes this likely.
     """
     if candidate == BASELINE:
         return None

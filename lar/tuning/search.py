@@ -89,7 +89,8 @@ def tune(
         budget: how long to search at most: a number of seconds, "90s" or "2m". All searches with
             one session share the budget.
         space: `quick`, `full`, or a file that lists what to try.
-        engines: the names of the engines to try. If empty, each model has its default engine.
+        engines: the names of the engines to try. If `engines` is empty, each model has its default
+            engine.
         objective: what to minimise.
         allow: what may be tried beyond the engines' own options.
         tolerance: how far outputs may be from the plain run's, as |a - e| / max(|a|, |e|, 1).

@@ -11,7 +11,7 @@ The file of `--space FILE` lists the choices to try, by dimension:
      "algorithms": ["fast-run"]}
 
 A choice is a name that `lar tune --list-space` prints, or flags. `quick` and `full` stand for the
-engine's own choices in that dimension.
+engine's own choices in a dimension.
 
 A command line becomes one request for each model. The request covers the model's twins: files of
 the same model in other formats.
@@ -221,8 +221,9 @@ def connect_caches(
 ) -> Iterator[Dimension]:
     """Yield dimensions whose caches depend on every other dimension that may affect them.
 
-    The names of dimensions in a space file do not decide this, since a dimension of the file may
-    have another name than that of the engine, or choices of several of the engine's dimensions.
+    The names in a space file do not decide which dimensions affect a cache, since a dimension of
+    the file may have another name than that of the engine, or choices of several of the engine's
+    dimensions.
     """
     homes = {choice.name: each.name for each in declared for choice in each.choices}
     for dimension in found:
@@ -374,7 +375,8 @@ def find_permits(choice: Choice, known: Iterable[Dimension]) -> set[Allowed]:
     """Return all that the user has to allow for a choice.
 
     Flags in a file may contain several of the engine's choices, and each may need a permission. If
-    one of these choices contains another one, only the larger choice counts.
+    one of the contained choices contains another choice, only the larger choice needs its
+    permission.
     """
     parts = [each for dimension in known for each in dimension.choices if each.options]
     held = [each for each in parts if each.options.items() <= choice.options.items()]
@@ -485,7 +487,7 @@ def models_of_folder(folder: str) -> list[str]:
     formats = [each for engine in all_engines() for each in engine.formats]
     names = sorted(models_in(Path(folder), formats))
     if not names:
-        raise UsageError("has no model in it", "give a model file", subject=folder)
+        raise UsageError("contains no model", "give a model file", subject=folder)
     return [os.path.join(folder, name) for name in names]
 
 
@@ -503,7 +505,7 @@ def make_request(
     able = [(model, name) for model in models for name in find_engines(model, options, engines)]
     if not able:
         raise UsageError(
-            f"none of these engines reads {', '.join(models)}",
+            f"no requested engine reads {', '.join(models)}",
             "`lar engines` lists them",
             flag=f"--engines {','.join(engines)}",
         )
@@ -522,9 +524,9 @@ def find_engines(
 ) -> list[str]:
     """Return the engines that run a model in a search.
 
-    These are the requested engines that read the model's format or, without a request, the engine
-    that a run would use. `all` stands for all installed engines except exact engines, which are
-    slow.
+    Such an engine is a requested engine that reads the model's format or, without a request, the
+    engine that a run would use. `all` stands for all installed engines except exact engines, which
+    are slow.
 
     Raises:
         UsageError: a requested engine does not exist, or no engine reads the model.

@@ -181,7 +181,7 @@ def test_what_fails_there_fails_here(
     assert (here.returncode, here.stderr) == (there.returncode, there.stderr)
     assert there.returncode == 2
     there = run_lar(script(write_script), *elsewhere, "--on", "riscv")
-    assert there.stderr.endswith("has the label 'riscv'\nhint: labels: arm, x86\n")
+    assert there.stderr.endswith("has the label 'riscv'\nhint: known labels: arm, x86\n")
     assert there.returncode == 2
 
 

@@ -197,8 +197,8 @@ def records_of(profile: Profile) -> list[Record]:
     """Return the records of a profile's operators, with means over several iterations.
 
     The records of a single iteration come from MegEngine's own file if the profile has it, unless
-    times are scaled to an iteration without profiling. This file has more data: the waiting of the
-    host, and times with all digits.
+    times are scaled to an iteration without profiling. MegEngine's own file has more data: the
+    waiting of the host, and times with all digits.
     """
     is_scaled = profile.correction is not None and profile.correction.scale < 1
     is_own = is_single(profile) and not is_scaled
@@ -427,7 +427,10 @@ BAR_LENGTH = 15
 
 
 class Unit(NamedTuple):
-    """The unit of an amount, without and with a prefix; `base` is the factor between prefixes."""
+    """The unit of an amount, without and with a prefix such as K.
+
+    `base` is the factor between prefixes.
+    """
 
     base: int
     name: str

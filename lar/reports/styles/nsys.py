@@ -261,8 +261,8 @@ def sources_of(profile: Profile) -> tuple[str, ...]:
 def columns_of(section: Section, asked: Collection[str]) -> tuple[Column[Row], ...]:
     """Return the columns of a section; CSV and JSON are rounded like the text.
 
-    On a narrow terminal, names are shortened first. Then columns are left out that can be computed
-    from other columns.
+    On a narrow terminal, names are shortened first; columns that can be computed from other columns
+    are left out next.
     """
 
     def added(name: str, figure: Figure) -> Column[Row]:

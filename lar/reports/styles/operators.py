@@ -32,7 +32,7 @@ LEAST_SHARE = 0.10
 
 
 def summary_lines(profile: Profile, advice: str = "") -> list[str]:
-    """Return the lines of a profile's summary; each begins with a word for its subject.
+    """Return the lines of a profile's summary; each line begins with a word for its subject.
 
     The list is empty if nothing was timed. `advice` says which setting to try; `describe_advice`
     makes this text.
@@ -125,8 +125,8 @@ def describe_means(profile: Profile) -> str:
 def describe_far(profile: Profile, kind: Row, rows: Sequence[Row]) -> str:
     """Return a likely cause if operators of a type are far from both roofs; else empty.
 
-    The cause is the operator's layout if other operators of the type have another layout. Otherwise
-    the cause is the kernel.
+    The cause is the operator's layout if other operators of the type have another layout, and the
+    operator's kernel if not.
     """
     if kind.bounds.get("far", 0.0) < LEAST_SHARE:
         return ""

@@ -108,7 +108,7 @@ class TimedRun:
         return group_by(self.activities, lambda each: each.span.step)
 
     def launched_in(self, span: Span, kinds: Sequence[str] = ("kernel", "memcpy", "memset")) -> int:
-        """Return the device time of all work that was started during the span, in its step."""
+        """Return the device time of the work in a span's step that began during the span."""
         own = self.by_step.get(span.step, ())
         work = [it.span for it in own if span.start_ns <= it.starts[-1][1] < span.end_ns]
         return sum(it.duration_ns for it in work if it.category in kinds)
@@ -274,7 +274,8 @@ def first_rows(run: TimedRun, blocks: Sequence[Sequence[TimeRow]]) -> list[TimeR
     """Return the rows of the first blocks; --top limits the number of blocks.
 
     Blocks are sorted by their first rows. The sort key is a name such as `cpu_total`, or a figure
-    of the side where operators compute. The largest block comes first; for a minimum, the smallest.
+    of the side where operators compute. The block with the largest value comes first; if the key is
+    a minimum, the block with the smallest value comes first.
     """
     key = run.options.get("sort") or f"{run.side.lower()}_total"
     where, _, metric = key.lstrip("+-").rpartition("_")
@@ -848,8 +849,8 @@ def rows_by_name(run: TimedRun, calls: Iterable[Call]) -> list[TimeRow]:
 def copies_of(run: TimedRun) -> Iterator[Call]:
     """Yield all calls that moved data.
 
-    These are copies within the host, copies of inputs and outputs, operators that only move data,
-    and ranges whose name says that they copy.
+    Such calls are copies within the host, copies of inputs and outputs, operators that only move
+    data, and ranges whose name says that they copy.
     """
     spans = host_copies(run.profile)
     copied = {span.operator for span in spans}
@@ -961,6 +962,6 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     ]
     if not body:
         views = ", ".join(f"--view {view}" for view in asked)
-        raise UsageError("the profile has no data for this", "leave --view out", flag=views)
+        raise UsageError("the profile has no data for such a view", "leave --view out", flag=views)
     tables = (part for part in body if not isinstance(part, str) and part.rows)
     return Report(style="paddle", body=tuple(body), tables=tuple(tables))

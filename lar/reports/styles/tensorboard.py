@@ -108,7 +108,7 @@ ANSWERS: Mapping[str, Callable[[Loaded, bool], Iterator[Any]]] = {
 
 
 def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None = None) -> Report:
-    """Return the report with views of a profile or, with a baseline, their difference.
+    """Return the report with views of a profile or, with a baseline, of the difference.
 
     Raises:
         EngineMissing: the plugin is not installed.
@@ -116,7 +116,7 @@ def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None
     """
     views = list(dict.fromkeys(options.get("view") or ["diff" if baseline else DEFAULT_VIEW]))
     if baseline is None and "diff" in views:
-        raise UsageError("--view diff: compares two profiles", "give its baseline before it")
+        raise UsageError("--view diff: compares two profiles", "give the baseline first")
     if baseline is not None and views != ["diff"]:
         raise UsageError("two profiles have only --view diff", "give one profile for other views")
     loaded = Loaded(profile)

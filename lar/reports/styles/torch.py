@@ -1,11 +1,11 @@
 """The style `torch`: the key-averages table of torch's profiler.
 
-Its rows are operators by type, the engine's calls, the user's ranges, the cost of profiling and, on
-a device, the kernels. Columns are 12 characters wide, and the column of names at most 55. All
-columns are right-aligned, and two spaces follow each column. A header of 13 characters shifts the
-headers after it. Sums and percentages are over all operators, even those that are not shown. Rows
-that are not operators have no percentages. Without any operator, sums and percentages are over all
-rows.
+The rows of the table are operators by type, the engine's calls, the user's ranges, the cost of
+profiling and, on a device, the kernels. Columns are 12 characters wide, and the column of names at
+most 55. All columns are right-aligned, and two spaces follow each column. A header of 13 characters
+shifts the headers after it. Sums and percentages are over all operators, even those that are not
+shown. Rows that are not operators have no percentages. Without any operator, sums and percentages
+are over all rows.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def sum_known(values: Sequence[int | None]) -> int | None:
 
 
 def sum_memory(kind: Kind, memory: Sequence[Memory | None]) -> Memory | None:
-    """Return the sum of the memory; None if all of it, or an operator's memory, is unknown."""
+    """Return the sum of the memory; None if all memory, or an operator's, is unknown."""
     total = None
     for own in memory:
         if own is not None:
