@@ -106,7 +106,7 @@ class Farm:
         self._machines: dict[str, MachineFacts] = {}
 
     def _hand_out(self, event: tuple[float, tuple[str, Any]]) -> None:
-        """Pass a worker's message to the call that it concerns; ignore messages to other clients."""
+        """Pass a worker's message to the call that it concerns; ignore those to other clients."""
         name, said = event[1]
         if playing := self._playing.get(name):
             playing.inbox.put(said)

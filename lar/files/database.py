@@ -72,7 +72,7 @@ def open_database(place: str, *, create: bool) -> Iterator[sqlite3.Connection]:
 
 @contextlib.contextmanager
 def explained(place: str) -> Iterator[None]:
-    """Raise lar's error for each error of SQLite in the block.
+    """Raise an error of lar for an error of SQLite in the `with` block.
 
     Raises:
         UsageError: the file is of another kind, is damaged, or may not be read or written.
@@ -164,7 +164,7 @@ class Database:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Make all changes of the block, or no change if the block raises an error."""
+        """Make all changes of the `with` block, or no change if the block raises an error."""
         with self._connection:  # it commits or rolls back
             self._connection.execute("begin immediate")
             yield

@@ -135,7 +135,7 @@ def describe_gaps(letter: str, side: SideFacts, left_out: Iterable[LeftOut]) -> 
 
 
 def by_reason(found: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield the joined names of the tensors that have the same reason, and the reason."""
+    """Yield, for each reason, the joined names of the tensors with this reason, and the reason."""
     reasons: dict[str, list[str]] = {}
     for name, reason in found:
         reasons.setdefault(reason, []).append(shorten(name))

@@ -250,7 +250,7 @@ class Drawing:
             yield self.finished(f"{rule.left}{rule.middle.join(pieces)}{rule.right}", DIM)
 
     def head(self) -> Iterator[str]:
-        """Yield the header between its rules."""
+        """Yield the header, with the lines above and below it."""
         columns = [self.given[place] for place in self.shown]
         if any(column.group for column in columns):
             groups = self.layout.gap.join(self.groups(columns))

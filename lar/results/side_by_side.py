@@ -375,7 +375,7 @@ class SideBySide:
 def compare_results(
     named: Sequence[NamedResult], by: Sequence[str] = (), baseline: str = ""
 ) -> SideBySide:
-    """Return results side by side, with a row for each name, or for each value of facts `by`.
+    """Return results side by side, with a row for each name or, with `by`, for each set of facts.
 
     Raises:
         UsageError: `by` names no fact, or `baseline` names no row.

@@ -1,4 +1,4 @@
-"""The choices of a search for the fastest settings: spaces of models, and runs of candidates.
+"""The choices that a search for the fastest settings may try, and the runs of candidates.
 
 An engine declares the choices that can matter on a machine and a device (`Engine.dimensions`). A
 space has only choices that the user asks for and allows, that affect the objective, and that may be
@@ -401,7 +401,7 @@ def plan_candidate(
 
     `caches` has cache files by the key of the option that names the file. With `searching`, the run
     fills the candidate's cache. If the file of a candidate's cache is missing, only the rules are
-    checked: the variant then has a failure, or neither a spec nor a failure.
+    checked: the variant then has no spec, and it has a failure if the rules refuse the run.
     """
     space = spaces[candidate.model]
     options: dict[str, Any] = dict(options_of(candidate, space))

@@ -363,7 +363,8 @@ def aggregate_records(name: str, group: Sequence[Record], how: str) -> Record:
 def aggregate(values: Sequence[float | None], how: str) -> float | None:
     """Return the maximum, minimum, sum or mean of the known values; None if no value is known.
 
-    The mean is the sum of the known values over the number of all values, as in MegEngine's tool.
+    The mean is the sum of the known values, divided by the number of all values, as in MegEngine's
+    tool.
     """
     known = [value for value in values if value is not None]
     if not known:

@@ -246,7 +246,7 @@ def time_table(
 def under_threads(
     run: TimedRun, blocks: Mapping[int | None, Sequence[TimeRow]]
 ) -> tuple[list[TimeRow], dict[int, str]]:
-    """Return the rows of all blocks, and the titles of threads by the number of the next row.
+    """Return the rows of all blocks, and the titles of threads by the number of the row below.
 
     The key of a block is a thread, or None for all threads together.
     """
@@ -449,8 +449,8 @@ def model_section(run: TimedRun) -> list[Table[TimeRow]]:
 def overview_section(run: TimedRun) -> list[Table[TimeRow]]:
     """Return the table of kinds of events, with their times.
 
-    Overlapping times in the same copy of the model count once. The phases of the iteration are
-    plain sums, as in the table of phases.
+    Overlapping times in the same copy of the model count once. The times of phases are plain sums,
+    as in the table of phases.
     """
     copies, whole_ns = split_copies(run.profile), sum(steps_ns(run))
     host = [row_of(run, STEP, steps_ns(run)), *phase_rows(run)]
