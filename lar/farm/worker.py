@@ -192,7 +192,7 @@ class Stream(Listener):
         self._due = time.monotonic()
 
     def add(self, *entry: Any, now: bool = False) -> None:
-        """Add an entry of news; write all entries if `now`, or once in `FLUSH_SECONDS`."""
+        """Add an entry of news; write all entries if `now`, or if `FLUSH_SECONDS` have passed."""
         self._entries.append(entry)
         if now or time.monotonic() >= self._due:
             self.flush()

@@ -26,7 +26,7 @@ def format_name(_: Operator, algorithm: Algorithm) -> str:
 
 
 def format_time(_: Operator, algorithm: Algorithm) -> str:
-    """Format a time in milliseconds with three decimals; the engine counts microseconds."""
+    """Format a time in milliseconds with three decimals, as the engine counts microseconds."""
     return f"{algorithm.seconds * 1e3:.3f}"
 
 

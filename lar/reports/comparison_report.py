@@ -495,7 +495,7 @@ def table_of(
 def tensor_table(
     rows: Iterable[Row], shown: Sequence[Column[Row]], title: str, more: Sequence[Column[Row]] = ()
 ) -> Table[Row]:
-    """Return a table of tensor pairs with `more` columns, and with all columns with a value.
+    """Return a table of tensor pairs: first `more` columns, then all that have a value.
 
     The printed table has only the `shown` columns. For a culprit, the first column has the roles of
     the pairs.
@@ -815,7 +815,7 @@ def describe_result_of_sides(found: ComparisonOfSides) -> str:
 
 
 def describe_blame(found: ComparisonOfSides, side: int) -> str:
-    """Return the culprits that the comparison of a deviating side with another side has found."""
+    """Return the culprits that were found between a deviating side and another side."""
     # If the first side is odd, it is compared with any side that differs from it.
     differing = [number for number, each in enumerate(found.comparisons, 1) if not each.same]
     against = side or next(iter(differing), 1)

@@ -34,7 +34,7 @@ FEWEST_CALM = 4
 
 
 def score_of(objective: Objective, result: RunResult) -> float | None:
-    """Return a process's value of the objective, in seconds or bytes; None if unknown.
+    """Return the value of the objective for a process, in seconds or bytes; None if unknown.
 
     Latency is the median time of the undisturbed iterations. Throughput is returned as seconds per
     iteration: the time of the slowest copy, divided by the number of iterations of all copies.
@@ -209,9 +209,9 @@ class Evidence:
         return any(each.verdict == "faster" for each in self.proofs_of(candidate))
 
     def likely(self, candidate: Candidate) -> Difference | None:
-        """Return how a candidate differs from the baseline, if its proof is judged only once.
+        """Return how a candidate differs from the baseline, by a single look at all ratios.
 
-        Return None if the proof does not show that the candidate is better.
+        Return None if this look does not show that the candidate is better.
         """
         ratios, proven = self.proof_of(candidate)
         found = self.judge(ratios, candidate, proven, once=True)

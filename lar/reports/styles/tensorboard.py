@@ -108,7 +108,7 @@ ANSWERS: Mapping[str, Callable[[Loaded, bool], Iterator[Any]]] = {
 
 
 def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None = None) -> Report:
-    """Return the report with views of a profile or, with a baseline, of the difference.
+    """Return the report with views of a profile, or of its difference from a baseline.
 
     Raises:
         EngineMissing: the plugin is not installed.
