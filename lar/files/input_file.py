@@ -1,7 +1,7 @@
 """Input files: all code of lar uses this module to open files for reading.
 
 Only regular files are opened. A pipe would keep lar waiting for its writer, and a device such as
-/dev/zero has no end. No deadline of lar would end the wait for a pipe, or the reading of such a
+/dev/zero has no end. No deadline of lar would end the wait for a pipe, or the reading of an endless
 device.
 """
 

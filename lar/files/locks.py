@@ -30,8 +30,8 @@ def locked(
 
     lar waits for `seconds`, by default `PATIENCE_SECONDS`. The value is False if another program
     holds the lock even after `seconds`. The value can be False only if `needed` is False, for work
-    that may be left undone. After one unsuccessful wait for such a path, a process does not wait
-    for this path again until the path was free once.
+    that may be left undone. After one unsuccessful wait for a path, a process does not wait for
+    this path again until the path was free once.
 
     Raises:
         UsageError: another program still holds a lock that is needed.

@@ -338,9 +338,9 @@ def fit_columns(
     """Return the indices of the columns that fit into a width, and the widths of all columns.
 
     First, columns whose cells are all empty or zero are left out. Second, the padding of cells is
-    removed. Third, names lose their middle, the widest first, as long as they stay different. If
-    the table is still too wide, the columns of the highest rank are left out, from the right. The
-    first column and columns of rank 0 always stay.
+    removed. Third, names are shortened in the middle, the widest first, as long as different names
+    stay different. If the table is still too wide, the columns of the highest rank are left out,
+    from the right. The first column and columns of rank 0 always stay.
     """
     columns, layout = table.text_columns, table.layout
     shown = [*range(len(columns))]

@@ -495,7 +495,7 @@ class Survey:
         return (each for each in self.evidence.searches if self.has_cache(each))
 
     def search(self, left: float) -> Step | None:
-        """Return the step in which an engine searches algorithms; None if no search is worthwhile.
+        """Return the step in which an engine searches for algorithms; None if no search pays off.
 
         With the expected gain, the searched candidate must beat the best one, and the search must
         fit into the time left.

@@ -1,8 +1,8 @@
 """Judges the candidates of a search by the processes that were measured.
 
-Each process is the result of a run (`RunResult`). The processes of one round took turns on one
-machine, and the plain run of the first model was among them. So the state of the machine hardly
-affects the ratio of two processes. `lar.measurement.differences` decides which candidate is faster.
+Each process is the result of a run (`RunResult`). The processes of one round, which include the
+plain run of the first model, took turns on one machine. So the state of the machine hardly affects
+the ratio of two processes. `lar.measurement.differences` decides which candidate is faster.
 
 The objective of a search is one number for each process: latency, throughput, memory or p99.
 """
@@ -170,7 +170,7 @@ class Evidence:
     def compare(
         self, first: Candidate, second: Candidate, *, comparisons: int = 1
     ) -> Difference | None:
-        """Return how the second candidate differs from the first; None if no round had both.
+        """Return how the second candidate differs from the first; None if no round has both.
 
         The baseline is a candidate of the first model.
         """
@@ -211,7 +211,7 @@ class Evidence:
     def likely(self, candidate: Candidate) -> Difference | None:
         """Return how a candidate differs from the baseline, by a single look at all ratios.
 
-        Return None if this look does not show that the candidate is better.
+        Return None if a single look does not show that the candidate is better.
         """
         ratios, proven = self.proof_of(candidate)
         found = self.judge(ratios, candidate, proven, once=True)

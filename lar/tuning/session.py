@@ -133,7 +133,7 @@ class Session:
                 self.unused += 1
 
     def candidate_of(self, choices: str, result: RunResult) -> Candidate | None:
-        """Return the candidate of a result; None if the result is not valid here."""
+        """Return the candidate of a result; None if it is not valid for the search."""
         for number, space in enumerate(self.spaces):
             same = (space.engine, space.model) == (result.spec.engine, result.spec.model)
             if same and self.facts.fit(result, number):

@@ -1,7 +1,7 @@
 """The style `tensorboard`: the answers of TensorBoard's profiler plugin on a profile, as JSON.
 
-The plugin's own classes load the trace that `--export tensorboard` writes. These classes make the
-answers that the plugin's page would request. The text has a line for each answer.
+The plugin's own classes load the trace that `--export tensorboard` writes. The plugin's classes
+make the answers that the plugin's page would request. The text has a line for each answer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEFAULT_VIEW = "overview"
 class Loaded:
     """A profile that the plugin has loaded.
 
-    `run` is the plugin's RunProfile, and `trace` is the trace from which the plugin made it.
+    `run` is the plugin's RunProfile, and `trace` is the trace that the plugin has loaded.
     """
 
     def __init__(self, profile: Profile) -> None:

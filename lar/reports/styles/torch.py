@@ -164,7 +164,7 @@ def sum_known(values: Sequence[int | None]) -> int | None:
 
 
 def sum_memory(kind: Kind, memory: Sequence[Memory | None]) -> Memory | None:
-    """Return the sum of the memory; None if all memory, or an operator's, is unknown."""
+    """Return the sum of the memory; None if an operator's, or all memory, is unknown."""
     total = None
     for own in memory:
         if own is not None:
