@@ -146,7 +146,7 @@ def figures_of(part: AnyTable | Plot) -> dict[str, Any]:
 def figures_of_table(table: AnyTable) -> dict[str, Any]:
     """Return the data of a table for the page's script; columns without any value are left out.
 
-    A narrow page first drops the columns that the text does not have.
+    On a narrow page, the columns that the printed table does not have are dropped first.
     """
     columns = [(column, *cells_of(column, table.rows)) for column in table.record_columns]
     missing = [it.heading for it, cells, _ in columns if cells.count(None) == len(cells) > 0]

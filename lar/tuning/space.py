@@ -524,9 +524,9 @@ def find_engines(
 ) -> list[str]:
     """Return the engines that run a model in a search.
 
-    Such an engine is a requested engine that reads the model's format or, without a request, the
-    engine that a run would use. `all` stands for all installed engines except exact engines, which
-    are slow.
+    A requested engine runs the model if the engine reads its format. Without a request, the engine
+    that a run would use is returned. `all` stands for all installed engines except exact engines,
+    which are slow.
 
     Raises:
         UsageError: a requested engine does not exist, or no engine reads the model.

@@ -1,9 +1,9 @@
 """The style `ncu`: the part of the machine's peak that operators, kernels and ranges reached.
 
-Nsight Compute reads hardware counters. This style instead computes the work of operators from their
-shapes, and divides this work by the operators' time. The throughput is in percent of this machine's
-measured peak. The names of this style's metrics differ from those of Nsight Compute. The names of
-Nsight Compute's counters are accepted, but have no values.
+Nsight Compute reads hardware counters. The style `ncu` instead computes the work of operators from
+their shapes, and divides this work by the operators' time. The throughput is in percent of this
+machine's measured peak. The names of this style's metrics differ from those of Nsight Compute. The
+names of Nsight Compute's counters are accepted, but have no values.
 """
 
 from __future__ import annotations

@@ -849,8 +849,8 @@ def rows_by_name(run: TimedRun, calls: Iterable[Call]) -> list[TimeRow]:
 def copies_of(run: TimedRun) -> Iterator[Call]:
     """Yield all calls that moved data.
 
-    Such calls are copies within the host, copies of inputs and outputs, operators that only move
-    data, and ranges whose name says that they copy.
+    Calls that moved data are copies within the host, copies of inputs and outputs, operators that
+    only move data, and ranges whose name says that they copy.
     """
     spans = host_copies(run.profile)
     copied = {span.operator for span in spans}
