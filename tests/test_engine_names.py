@@ -22,7 +22,7 @@ ALLOWED = {
     "lar/cli/report.py": r"megengine|.*\(default megengine;.*",
     "lar/reports/styles/__init__.py": STYLE,
     "lar/reports/styles/megengine.py": (
-        rf"{STYLE}|lar\.profiles\.megengine_file|MegEngine's own profile in it is damaged: "
+        rf"{STYLE}|lar\.profiles\.megengine_file|MegEngine's part of the profile is damaged: "
     ),
 }
 

@@ -1,9 +1,10 @@
-"""Runs on other machines, by a Dask scheduler and its workers: a farm.
+"""Makes runs on other machines: a Dask scheduler assigns each run to a worker.
 
-A job is a run, a bench, or a round of a search. It goes to a device: a Dask worker that was started
-with the resource `device`. A job takes the whole resource, so that no two timed runs share a
-device. The worker asks for the files that it lacks. The result comes back, with the files that the
-run has written.
+A job is a run, a bench, or a round of a search. Each job is sent to a device, which is a Dask
+worker that was started with the resource `device`. A job occupies the whole resource, so that no
+two timed runs share a device. The worker asks for the files that it lacks. Then the worker sends
+back the result, with the files that the run has written. The scheduler and its workers are called a
+farm.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A Dask scheduler and its workers, which do jobs.
 
-Dask finds a worker with a free device for each job, and another worker if that is lost. This
-process sends the files that a job asks for, shows the progress, and waits.
+Dask chooses a worker with a free device for each job. If this worker is lost, Dask chooses another
+worker. The process of the user's command sends the files that a job asks for, shows the progress,
+and waits for the result.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Lost(LarError):
 
 
 class Killed(Lost):
-    """The error of a job that has lost workers again and again, and may be the cause."""
+    """The error of a job whose workers were lost several times, perhaps because of the job."""
 
 
 class Farm:
@@ -105,13 +106,13 @@ class Farm:
         self._machines: dict[str, MachineFacts] = {}
 
     def _hand_out(self, event: tuple[float, tuple[str, Any]]) -> None:
-        """Pass a worker's message to its call; ignore messages about other clients' jobs."""
+        """Pass a worker's message to the call that it concerns; ignore those to other clients."""
         name, said = event[1]
         if playing := self._playing.get(name):
             playing.inbox.put(said)
 
     def close(self) -> None:
-        """Close the connection; running jobs end."""
+        """Close the connection, which ends the running jobs."""
         with contextlib.suppress(Exception):  # a scheduler that is gone, or slow
             self._client.close(timeout=2)
 
@@ -128,16 +129,16 @@ class Farm:
         on: On = "",
         follow: Follow = MappingProxyType({}),
     ) -> T:
-        """Call a function of `lar.farm.worker` on a worker, and return its value.
+        """Call a function of `lar.farm.worker` on a worker; return the function's value.
 
-        Files that the function writes are copied to their paths here. In the arguments, places on
-        the worker stand for the paths of `sending`. An interrupt ends the call on the worker. If
-        the call still answers in time, its value is returned.
+        Files that the function writes are copied to their paths on this machine. The arguments name
+        the files of `sending` by their paths on the worker. An interrupt ends the call on the
+        worker. If the worker still answers within `END_SECONDS`, the value of the call is returned.
 
         Raises:
             Lost: no worker has finished the call.
             UsageError: no worker has the label, or a file cannot be read.
-            LarError: the call failed, no worker is there, or the connection is lost.
+            LarError: the call failed, the farm has no worker, or the connection is lost.
         """
         name = f"lar-{uuid.uuid4().hex}"
         playing = self._playing[name] = Playing(self, sending, on, follow)
@@ -171,7 +172,9 @@ class Farm:
         return value
 
     def send(self, worker: str, files: Mapping[str, str], sending: Sending) -> None:
-        """Send files to a worker; `files` has the identity of each, by the worker's key.
+        """Send files to a worker.
+
+        `files` maps the key that the worker uses for a file to the identity of the file.
 
         Raises:
             LarError: a file cannot be read.
@@ -187,7 +190,8 @@ class Farm:
         """Return the workers that have a label and a machine like `machine`.
 
         Raises:
-            LarError: no worker has the label and such a machine, or the connection is lost.
+            LarError: no worker has the label and a machine like `machine`, or the connection is
+                lost.
         """
         able = self.able(label)
         if new := [each for each in able if each not in self._machines]:
@@ -209,7 +213,7 @@ class Farm:
         return [each for each, has in found.items() if not on or on in has or each in on]
 
     def _labels(self) -> Mapping[str, set[str]]:
-        """Return the labels of each worker, by its address.
+        """Return the labels of each worker, by the worker's address.
 
         Raises:
             LarError: the connection is lost.
@@ -227,7 +231,7 @@ class Farm:
         }
 
     def connection_lost(self) -> LarError:
-        """Return the error for a scheduler that is gone."""
+        """Return the error for a lost connection to the scheduler."""
         return LarError(f"the connection to the scheduler {self.address} is lost", flag=FLAG)
 
     def explain_absence(self, label: str) -> LarError:
@@ -236,16 +240,17 @@ class Farm:
         labels = ", ".join(sorted(set().union(*workers) - {DEVICE}))
         if label and any(DEVICE in each for each in workers):
             problem = f"no worker with a device has the label {label!r}"
-            return UsageError(problem, f"labels: {labels}" if labels else STARTING, flag=ON)
+            return UsageError(problem, f"known labels: {labels}" if labels else STARTING, flag=ON)
         problem = f"no worker of {self.address} has a device"
         return LarError(problem, 'start workers with --resources "device=1"', flag=FLAG)
 
 
 @dataclass
 class Playing:
-    """A running call; `attempts` has a name for each time that a worker has started it.
+    """A running call.
 
-    While no worker can do the call, it waits until the time `patience`.
+    `attempts` has a name for each start of the call on a worker. If no worker can run the call, lar
+    waits until the time `patience`.
     """
 
     farm: Farm
@@ -303,12 +308,12 @@ class Playing:
                 self.tell(*entry)
 
     def tell(self, kind: str, *values: Any) -> None:
-        """Pass news of a worker to the function for its kind."""
+        """Pass news from a worker to the function that handles this kind of news."""
         if take := self.follow.get(kind):
             take(*values)
 
     def explain(self, error: BaseException) -> None:
-        """Raise the error for a job that no worker has done."""
+        """Raise the error that says why no worker has finished the job."""
         from distributed import KilledWorker
 
         match error:
@@ -322,4 +327,4 @@ class Playing:
                 raise error
             case _:  # from another version of lar, or a worker without lar
                 problem = f"a worker failed: {type(error).__name__}: {first_line(error)}"
-                raise LarError(problem, "start it where lar is installed", flag=FLAG) from None
+                raise LarError(problem, "start workers where lar is installed", flag=FLAG) from None

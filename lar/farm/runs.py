@@ -43,13 +43,14 @@ def run_many(specs: Sequence[RunSpec], scheduler: str | Farm, *, on: str = "") -
 
     Args:
         specs: the runs, as `lar.running.plan.plan_run` plans them.
-        scheduler: its address, `dask://HOST:PORT`, or a farm that `open_farm` has opened.
+        scheduler: the address of the scheduler, `dask://HOST:PORT`, or a farm that `open_farm` has
+            opened.
         on: the label that a worker must have; empty for any worker.
 
     Returns:
-        The results, in the order of the specs. The `status` of a result says how its run ended: a
-        failed run, or a lost worker, raises no error. An interrupt ends the runs. A farm that is
-        given stays open.
+        The results, in the order of the specs. The `status` of a result says how the run ended,
+        since neither a failed run nor a lost worker raises an error. An interrupt ends the runs. If
+        `scheduler` is an open farm, the farm stays open.
 
     Raises:
         LarError: no scheduler answers.
@@ -102,7 +103,7 @@ def failed_result(spec: RunSpec, error: LarError) -> RunResult:
 
 
 class RunFollower:
-    """Passes the news of a run on a worker to a listener, as if the run were here."""
+    """Passes the news of a run on a worker to a listener, as if this process made the run."""
 
     def __init__(self, spec: RunSpec, listener: Listener) -> None:
         self.spec = spec
@@ -111,7 +112,7 @@ class RunFollower:
         self.takers |= {"began": self.begin, "event": self.take_event, "rows": self.take_rows}
 
     def begin(self) -> None:
-        """Begin the result, or begin it again if a worker was lost."""
+        """Start with an empty result, each time that a worker starts the run."""
         self.result = new_result(self.spec)
         self.tables = open_rows(-1, self.spec.sample_count, self.spec.runners)
 
@@ -137,7 +138,7 @@ class RunFollower:
 def bench_on_farm(
     farm: Farm, on: str, variants: Sequence[Variant], baseline: int, report: Report, **options: Any
 ) -> BenchResult:
-    """Measure variants in turns on one worker that has the label, as `run_bench` does.
+    """Measure variants in turns on one worker with the label, like `run_bench` on this machine.
 
     If the worker is lost, the bench begins again on another worker, since all its samples must be
     of one machine.
@@ -152,7 +153,7 @@ def bench_on_farm(
 
 
 def send_variant(sending: Sending, variant: Variant) -> Variant:
-    """Return a variant whose paths are places on the worker."""
+    """Return the variant with the paths that its files have on the worker."""
     if variant.spec is None:
         return variant
     options = sending.rewrite_settings(variant.options)
@@ -165,10 +166,10 @@ def send_variant(sending: Sending, variant: Variant) -> Variant:
 
 @dataclass
 class FarmPlayer:
-    """Plays rounds on the workers that have a label, whose machines are all alike.
+    """Plays the rounds of a search on workers that have a label and equal machines.
 
-    The processes of a round run on one machine. If its worker is lost, the results of finished
-    processes are kept. If no process has finished, another worker plays the round again.
+    The processes of a round run on one machine. If the worker of a round is lost, the results of
+    finished processes are kept. If no process has finished, another worker plays the round again.
     """
 
     farm: Farm
@@ -180,11 +181,11 @@ class FarmPlayer:
         return self.farm.alike(self.label, self.machine)
 
     def search(self, spec: RunSpec, listener: Listener) -> RunResult:
-        """Make a run that fills the cache file of the spec."""
+        """Make a run that fills the cache file that the spec names."""
         return make_on_farm(self.farm, self.workers(), spec, RunContext(), listener)
 
     def play(self, order: RoundOrder, show: Show, keep: Keep) -> None:
-        """Play a round, and keep the result of each process when it has ended.
+        """Play a round, and keep the result of each process as soon as the process has ended.
 
         Raises:
             UsageError: a file cannot be read, or no worker has the label.
@@ -218,7 +219,7 @@ class FarmPlayer:
 
 
 class CutShort(Exception):
-    """A worker was lost after results of its round were kept: the round is not played again."""
+    """Ends a round whose worker was lost when some results of the round were already kept."""
 
 
 @dataclass
@@ -232,23 +233,24 @@ class RoundFollower:
 
     @property
     def takers(self) -> Follow:
-        """The functions that take the news of a round, by kind."""
+        """The functions that handle the news of a round, by the kind of news."""
         return {"began": self.begin, "show": self.show, "ended": self.take}
 
     def begin(self) -> None:
-        """Begin the round, or begin it again if a worker was lost.
+        """Forget the waiting results, each time that a worker starts the round.
 
         Raises:
-            CutShort: results are already kept.
+            CutShort: some results of the round were already kept.
         """
         self.waiting = []
         if self.has_kept:
             raise CutShort
 
     def take(self, place: int, result: RunResult) -> None:
-        """Keep a result; the result of a successful plain run waits for another result.
+        """Keep a result; hold back a successful plain run's result until another result comes.
 
-        A plain run alone is of no use: if the worker is lost, the round begins again elsewhere.
+        The result of the plain run alone is useless. If the worker is lost before another result
+        comes, another worker plays the whole round again.
         """
         self.waiting.append((place, result))
         if self.has_kept or place or result.status != "ok":
@@ -256,14 +258,14 @@ class RoundFollower:
             self.finish()
 
     def finish(self) -> None:
-        """Keep the results that wait."""
+        """Keep the results in `waiting`, and empty this list."""
         for each in self.waiting:
             self.keep(*each)
         self.waiting = []
 
 
 def send_entrant(sending: Sending, entrant: Entrant) -> Entrant:
-    """Return a candidate whose paths are places on the worker."""
+    """Return the candidate with the paths that its files have on the worker."""
     spec = sending.rewrite_spec(entrant.spec)
     return replace(entrant, spec=spec, like_baseline=sending.add_inputs(entrant.like_baseline))
 
@@ -276,9 +278,9 @@ def request_on_farm(
     asked: TuneRequest,
     engines: Sequence[str] = (),
 ) -> tuple[TuneRequest, MachineFacts, dict[str, str]]:
-    """Return the request of a search, with what a worker that has the label can try.
+    """Return the request of a search, with the choices that a worker with the label can try.
 
-    It comes with the facts about the worker's machine, and the versions of its engines.
+    Also return the facts about the worker's machine, and the versions of its engines.
 
     Raises:
         UsageError: a model or an option cannot be used, or no worker has the label.

@@ -1,4 +1,4 @@
-"""The files that go to a worker with a job and come back, and their places on the worker."""
+"""The files that are sent to a worker with a job or come back, and their paths on the worker."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ FILES, WRITTEN = "files", "written"
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The answer to a task: its value or its failure, and the files that it wrote.
+    """The answer to a task: its value or its failure, and the files that the task wrote.
 
-    `root` is the folder of the task. `written` has the content of each file by its place; None for
-    a folder.
+    `root` is the folder of the task. `written` maps the path of each written file to the content of
+    the file, and the path of a written folder to None.
     """
 
     root: str
@@ -43,8 +43,8 @@ class Answer:
 class Sending:
     """Collects the files of a job.
 
-    `names` has the user's path for each place on the worker. `wanted` has the places that may come
-    back.
+    `names` maps the path of each file in the task's folder on the worker to the user's path.
+    `wanted` has the paths on the worker from which files may be copied back.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Sending:
         self.wanted: set[str] = set()
 
     def add(self, path: str, flag: str = "") -> str:
-        """Add a file, or a folder with its files; return its place on the worker.
+        """Add a file, or a folder with its files, to the job; return the path on the worker.
 
         Raises:
             UsageError: a file cannot be read.
@@ -72,13 +72,13 @@ class Sending:
         return f"{ROOT}/{place}"
 
     def add_folder(self, path: str) -> str:
-        """Add a folder without its files; return its place on the worker."""
+        """Add a folder without its files to the job; return the folder's path on the worker."""
         place = self.place_of(path)
         self.folders.add(place)
         return f"{ROOT}/{place}"
 
     def add_cache(self, path: str, flag: str) -> str:
-        """Add a file that the run may read and write, if it exists; return its place there."""
+        """Add a cache file, which the run may read and write; return its path on the worker."""
         if os.path.isfile(path):
             self.add(path, flag)
         place = self.place_of(path)
@@ -87,7 +87,7 @@ class Sending:
         return f"{ROOT}/{place}"
 
     def add_written(self, key: str, path: str) -> str:
-        """Add a place for the output of an option, which comes back to `path`; return it."""
+        """Add an output file, which is copied back to `path`; return its path on the worker."""
         place = f"{WRITTEN}/{key}/{os.path.basename(os.path.normpath(path))}"
         self.folders.add(os.path.dirname(place))
         self.names[place] = path
@@ -95,7 +95,7 @@ class Sending:
         return f"{ROOT}/{place}"
 
     def place_of(self, path: str) -> str:
-        """Return the place of a path in the job's folder."""
+        """Return the path in the task's folder for a path on this machine."""
         place = FILES + os.path.abspath(path)
         self.names[place] = path
         return place
@@ -110,7 +110,7 @@ class Sending:
             return file.read()
 
     def name_all(self, value: Any, root: str) -> Any:
-        """Return a worker's record with the user's paths instead of places in the task's folder."""
+        """Return a worker's record in which the user's paths replace paths in the task's folder."""
         places = sorted(self.names, key=len, reverse=True)
 
         def name(text: str) -> str:
@@ -122,10 +122,10 @@ class Sending:
         return map_texts(value, name)
 
     def path_of(self, place: str) -> str:
-        """Return the path on this machine for a place that a worker wrote.
+        """Return the path on this machine for a file that a worker wrote.
 
         Raises:
-            LarError: the place leads out of the task's folder, or was not asked for.
+            LarError: the file is outside the task's folder, or lar did not ask for the file.
         """
         for known in self.wanted:
             if check_place(place) == known or place.startswith(known + "/"):
@@ -133,13 +133,13 @@ class Sending:
                 # A link in an existing folder may lead elsewhere.
                 if place == known or is_below(path, whole):
                     return path
-        raise LarError("nobody asked the worker for it", subject=place)
+        raise LarError("lar did not ask for this file", subject=place)
 
     def receive(self, answer: Answer) -> Any:
-        """Write the files of an answer to their paths here, and return its value.
+        """Write the files of an answer to their paths on this machine; return the task's value.
 
         Raises:
-            LarError: the job failed, a file cannot be written, or was not asked for.
+            LarError: the job failed, a file cannot be written, or lar did not ask for a file.
         """
         if answer.failure is not None:
             error = self.name_all(answer.failure, answer.root).to_error()
@@ -161,7 +161,7 @@ class Sending:
         return self.name_all(answer.value, answer.root)
 
     def add_model(self, model: str, engine: str) -> str:
-        """Add a model and the files that it names; return its place on the worker.
+        """Add a model and the files that it names; return the model's path on the worker.
 
         Raises:
             UsageError: a file cannot be read, or its path is valid only on this machine.
@@ -173,7 +173,7 @@ class Sending:
         for name in beside:
             if os.path.isabs(name):
                 problem = f"its weights are in {name}, and other machines have no such path"
-                raise UsageError(problem, "name them relative to the model's folder", subject=model)
+                raise UsageError(problem, "use paths relative to the model's folder", subject=model)
             path = os.path.normpath(os.path.join(os.path.dirname(model), name))
             if os.path.isfile(path):
                 self.add(path)
@@ -186,15 +186,15 @@ class Sending:
         return self.add_model(model, engine_for(Path(model), None).name)
 
     def add_named(self, inputs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-        """Add the files that feed inputs; return the inputs with places on the worker."""
+        """Add the files with the data of inputs; return the inputs with paths on the worker."""
         return tuple((name, self.add(path, "--input")) for name, path in inputs)
 
     def add_inputs(self, texts: Iterable[str]) -> tuple[str, ...]:
-        """Add the files in texts of `--input`; return the texts with places on the worker."""
+        """Add the files in values of `--input`; return these values with paths on the worker."""
         return tuple(";".join(map(self.add_item, split_items(text))) for text in texts)
 
     def add_item(self, item: str) -> str:
-        """Add the file of an item, such as `NAME:PATH`; return the item with its place."""
+        """Add the file of an input, such as `NAME:PATH`; return the text with the new path."""
         place = find_path(item)
         if place is None:
             return item
@@ -202,11 +202,11 @@ class Sending:
         return item[: place.start] + path + item[place.stop :]
 
     def rewrite_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Add the files of options; return the options with places on the worker."""
+        """Add the files that options name; return the options with paths on the worker."""
         return {key: self.rewrite_option(key, value) for key, value in settings.items()}
 
     def rewrite_option(self, key: str, value: Any) -> Any:
-        """Add the files of an option; return its value with places on the worker."""
+        """Add the files that an option names; return the value with paths on the worker."""
         option = BY_KEY.get(key)
         if option is None or value is None:
             return value
@@ -224,10 +224,10 @@ class Sending:
         return value
 
     def rewrite_spec(self, spec: RunSpec) -> RunSpec:
-        """Add the files of a run; return its spec with places on the worker.
+        """Add the files of a run; return the run's spec with paths on the worker.
 
         Raises:
-            UsageError: a file cannot be read, or the run needs what only this machine has.
+            UsageError: a file cannot be read, or the run needs a Python that only this machine has.
         """
         if spec.python:
             problem, hint = "is on this machine alone", "start a worker with that Python"
@@ -244,17 +244,17 @@ class Sending:
         )
 
     def rewrite_case(self, case: Case) -> Case:
-        """Add the files of a testcase; return the testcase with places on the worker."""
+        """Add the files of a testcase; return the testcase with paths on the worker."""
         expected = tuple(replace(each, file=self.add(each.file)) for each in case.expected)
         return replace(case, inputs=self.add_named(case.inputs), expected=expected)
 
     def rewrite_context(self, context: RunContext) -> RunContext:
-        """Return a context whose paths, also those of files to write, are places on the worker."""
+        """Return the context of a run with paths on the worker, also for files to write."""
         written = {key: self.add_written(key, path) for key, path in context.written.items()}
         return replace(context, written=written, names=self.rewrite_names(context.names))
 
     def rewrite_names(self, names: Mapping[str, str]) -> dict[str, str]:
-        """Return the user's names of files by place on the worker; other names stay."""
+        """Return the user's names of files by the paths that these files have on the worker."""
         return {
             f"{ROOT}/{FILES}{path}" if os.path.isabs(path) else path: name
             for path, name in names.items()
@@ -268,10 +268,10 @@ def identity_of(file: IO[bytes]) -> str:
 
 
 def check_place(place: str) -> str:
-    """Return a place if it leads into the folder of a task.
+    """Check that a path is inside the folder of a task, and return the path.
 
     Raises:
-        LarError: the place leads out of the folder.
+        LarError: the path leads out of the folder.
     """
     if posixpath.normpath(place) != place or place.startswith(("/", "..")) or "\0" in place:
         raise LarError("leads out of the folder of the run", subject=place)

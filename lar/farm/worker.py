@@ -1,4 +1,6 @@
-"""The functions that Dask calls on a worker: a process does each task, and sends its news.
+"""The functions that Dask calls on a worker to do a task.
+
+A new process does each task, and sends messages about the task's progress. To start a worker:
 
 dask worker tcp://HOST:8786 --host ADDRESS --nworkers 1 --nthreads 1 --resources "device=1 x86=1"
 """
@@ -56,14 +58,14 @@ _interrupted: set[str] = set()
 
 
 class TaskLost(Exception):
-    """The error if the process of a task has ended without an answer; the text says how."""
+    """The error of a task whose process ended without an answer; the text says how it ended."""
 
 
 @dataclass(frozen=True)
 class Task:
     """A function of `lar.farm.worker` to call on a device.
 
-    In the arguments, places on the worker stand for the paths of `sending`. `client` is the id of
+    The arguments name the files of `sending` by their paths on the worker. `client` is the id of
     the Dask client.
     """
 
@@ -82,17 +84,17 @@ async def interrupt(name: str) -> None:
 
 
 def play(task: Task) -> Answer:
-    """Do a task; return its answer with the files that it has written.
+    """Do a task; return the answer, with the files that the task has written.
 
     Raises:
         TaskLost: the process has ended without an answer.
-        LarError: another version of lar sent the task, or its client does not want it any more.
+        LarError: another version of lar sent the task, or the client no longer wants the answer.
     """
     from distributed import get_worker
 
     if task.version != __version__:
         problem = f"a worker has lar {__version__}, and this is lar {task.version}"
-        raise LarError(problem, "install the same version on both", flag="--scheduler")
+        raise LarError(problem, "install the same lar version on both machines", flag="--scheduler")
     worker, attempt = get_worker(), uuid.uuid4().hex
 
     def publish(**said: Any) -> None:
@@ -121,7 +123,7 @@ def play(task: Task) -> Answer:
 def do(
     task: Task, root: str, contents: Mapping[str, bytes], publish: Publish, is_unwanted: Check
 ) -> Answer:
-    """Do a task in a new process, which an interrupt ends as Ctrl-C does in a shell.
+    """Do a task in a new process; an interrupt ends this process as Ctrl-C does in a shell.
 
     Raises:
         TaskLost: the process has ended without an answer.
@@ -181,7 +183,7 @@ MOST_ROWS = 2000
 
 
 class Stream(Listener):
-    """Writes the news of a task to the Dask worker, some news at once."""
+    """Writes the news of a task to the Dask worker, several entries at a time."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -190,13 +192,13 @@ class Stream(Listener):
         self._due = time.monotonic()
 
     def add(self, *entry: Any, now: bool = False) -> None:
-        """Add an entry of news, and write it soon or now."""
+        """Add an entry of news; write all entries if `now`, or if `FLUSH_SECONDS` have passed."""
         self._entries.append(entry)
         if now or time.monotonic() >= self._due:
             self.flush()
 
     def flush(self) -> None:
-        """Write the entries that wait."""
+        """Write all entries that were not written before."""
         self.write(pickle.dumps(self._entries))
         self._entries, self._rows = [], 0
         self._due = time.monotonic() + FLUSH_SECONDS
@@ -254,8 +256,8 @@ def play_round(stream: Stream, order: RoundOrder) -> None:
 def make_space(stream: Stream, *asked: Any) -> tuple[TuneRequest, MachineFacts, dict[str, str]]:
     """Return the request of a search, the facts about this machine, and its engines' versions.
 
-    `lar.tuning.space.make_request` makes the request from the arguments, with what can be tried
-    here.
+    The arguments are passed to `lar.tuning.space.make_request`. The request has only choices that
+    can be tried on this machine.
     """
     from lar.tuning.space import make_request
 
@@ -265,7 +267,7 @@ def make_space(stream: Stream, *asked: Any) -> tuple[TuneRequest, MachineFacts, 
 
 
 def answer_to(task: Task, root: str, contents: Mapping[str, bytes], stream: Stream) -> Answer:
-    """Write the files of a task, and do it; return its value and the files that it wrote."""
+    """Write a task's input files, do the task, and return its value and the files it wrote."""
     for folder in task.sending.folders:
         Path(root, check_place(folder)).mkdir(parents=True, exist_ok=True)
     for place, content in contents.items():

@@ -1,1 +1,1 @@
-"""Files and folders: where a command reads and writes."""
+"""Files and folders that commands read and write."""

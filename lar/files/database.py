@@ -1,8 +1,9 @@
 """The SQLite file of a store; a newer lar updates the schema of an older file.
 
-SQLite writes it with a rollback journal and full synchronisation. So if a writer is killed, all
-earlier results are still there, and the last change is complete or absent. The store is a single
-file that can be copied. It works on network file systems, where a write-ahead log does not.
+SQLite writes the file with a rollback journal and full synchronisation. So if a writer is killed,
+all earlier results are still there, and the last change is complete or absent. The store is a
+single file that can be copied. The store works on network file systems, where a write-ahead log
+would not work.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ PLAIN = re.compile(
 
 
 def refuse_no_database(place: str, flag: str) -> None:
-    """Refuse a path where no database can be, existing or new.
+    """Refuse a path where no database can exist or be made.
 
     Raises:
         UsageError: the path is a folder or a special file, or its folder is missing.
@@ -54,7 +55,7 @@ def open_database(place: str, *, create: bool) -> Iterator[sqlite3.Connection]:
     """Open a file with SQLite; `Database.prepare` checks the content.
 
     Raises:
-        LarError: as `explained`.
+        LarError: for the reasons of `explained`.
     """
     mode = "rwc" if create else "rw"  # a write-protected file is opened for reading
     with contextlib.ExitStack() as stack:
@@ -71,7 +72,7 @@ def open_database(place: str, *, create: bool) -> Iterator[sqlite3.Connection]:
 
 @contextlib.contextmanager
 def explained(place: str) -> Iterator[None]:
-    """Raise lar's error for each error of SQLite in the block.
+    """Raise an error of lar for an error of SQLite in the `with` block.
 
     Raises:
         UsageError: the file is of another kind, is damaged, or may not be read or written.
@@ -121,12 +122,12 @@ class Database:
         self._connection = connection
 
     def prepare(self, schema: int, make: Callable[[sqlite3.Connection], None]) -> None:
-        """Check that the file is a store, and update it to a schema, given by its number.
+        """Check that the file is a store, and update it to the schema with this number.
 
         `make` creates the tables, or updates the tables of an older schema.
 
         Raises:
-            UsageError: the file is no store, or is of a newer lar.
+            UsageError: the file is no store, or a newer lar wrote the file.
         """
         with explained(self.path):
             if self._version(schema) == schema:
@@ -141,7 +142,7 @@ class Database:
         """Return the version of the schema; 0 for an empty file.
 
         Raises:
-            UsageError: the file is no store, or is of a newer lar.
+            UsageError: the file is no store, or a newer lar wrote the file.
         """
         refusal = partial(UsageError, subject=self.path)
         version, application = (
@@ -163,7 +164,7 @@ class Database:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Make all changes of the block, or no change if it raises an error."""
+        """Make all changes of the `with` block, or no change if the block raises an error."""
         with self._connection:  # it commits or rolls back
             self._connection.execute("begin immediate")
             yield

@@ -1,7 +1,8 @@
-"""Input files: all code of lar opens the files that it reads here.
+"""Input files: all code of lar uses this module to open files for reading.
 
 Only regular files are opened. A pipe would keep lar waiting for its writer, and a device such as
-/dev/zero has no end. No deadline would stop either.
+/dev/zero has no end. No deadline of lar would end the wait for a pipe, or the reading of an endless
+device.
 """
 
 from __future__ import annotations
@@ -77,10 +78,10 @@ def asked_bytes() -> int:
 
 
 def check_input(path: str | os.PathLike[str], flag: str = "", *, what: str = "file") -> None:
-    """Refuse a path that `open_input` would refuse; an engine will open the file itself.
+    """Refuse a path that `open_input` would refuse, before an engine opens the file itself.
 
     Raises:
-        UsageError: as `open_input`.
+        UsageError: for the reasons of `open_input`.
     """
     open_input(path, flag, what=what).close()
 
@@ -96,7 +97,8 @@ def read_input(
     """Return the content of a regular file.
 
     Raises:
-        UsageError: as `open_input`, or the file cannot be read or does not fit into memory.
+        UsageError: for the reasons of `open_input`, or the file cannot be read or does not fit into
+            memory.
     """
     refusal = partial(error, flag=flag, subject=path)
     with open_input(path, flag, what=what, error=error, limit=limit) as file:

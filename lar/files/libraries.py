@@ -11,7 +11,7 @@ import sys
 def load_lazily(library: str) -> None:
     """Load a library from a folder of packages, with lazy binding, as a C++ program loads it.
 
-    ctypes would bind all symbols at once, and take half as long again. If the library is missing or
+    ctypes would bind all symbols at once, and take 1.5 times as long. If the library is missing or
     does not load, nothing happens: the import of its package reports the error.
     """
     for folder in sys.path:

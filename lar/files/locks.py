@@ -26,11 +26,12 @@ def locked(
     seconds: float | None = None,
     hint: str = WAIT,
 ) -> Iterator[bool]:
-    """Hold a lock on a folder or file, if the file system has such locks.
+    """Hold a lock on a folder or file, if the file system supports locks.
 
     lar waits for `seconds`, by default `PATIENCE_SECONDS`. The value is False if another program
-    still holds the lock then. That happens only if the lock is not `needed`, for work that may be
-    left undone. For such work a process waits for a place once, until the place was free again.
+    holds the lock even after `seconds`. The value can be False only if `needed` is False, for work
+    that may be left undone. After one unsuccessful wait for a path, a process does not wait for
+    this path again until the path was free once.
 
     Raises:
         UsageError: another program still holds a lock that is needed.
@@ -53,11 +54,11 @@ def take_lock(file: int, kind: int, seconds: float) -> bool:
     """Lock a file; return False if another program holds the lock for longer than `seconds`.
 
     A thread waits in the system's queue for the lock. A process that only tried now and then might
-    never find the lock free. The thread has a copy of the descriptor: if it gets the lock too late,
-    the lock ends when both descriptors are closed.
+    never find the lock free. The waiting thread has a copy of the file's descriptor. If the thread
+    gets the lock too late, the lock ends as soon as the descriptor and its copy are closed.
 
     Raises:
-        OSError: the file system has no such locks.
+        OSError: the file system does not support locks.
     """
     with contextlib.suppress(BlockingIOError):
         fcntl.flock(file, kind | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
 """How lar starts Python, so that no file in the current folder replaces a library's module.
 
-For `-c` and `-m`, Python looks for modules first in the current folder, and not every version has
-a flag against that. So lar sets the path before anything is imported.
+For `-c` and `-m`, Python looks for modules first in the current folder, and not every version of
+Python has a flag that prevents this. So lar sets the module path before anything is imported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ OTHER_PATH = "import sys; sys.path[:] = [folder for folder in sys.path if folder
 def delay_packages() -> None:
     """Delay the import of some packages of NumPy until they are used, as NumPy 2 does by itself.
 
-    NumPy 1 would import them at once, and its import would take half as long again.
+    NumPy 1 would import these packages at once, and the import of NumPy would take 1.5 times as
+    long.
     """
 
     def find_spec(name: str, path: Sequence[str] | None, target: Any = None) -> Any:
@@ -46,9 +47,10 @@ def delay_packages() -> None:
 
 
 def python_command(code: str, *words: str, python: str = "") -> list[str]:
-    """Return the command that runs Python code, with words in `sys.argv[1:]`.
+    """Return the command that runs Python code with these arguments in `sys.argv[1:]`.
 
-    It runs in this Python, with the modules of this process, or else in `python`.
+    The command starts the program `python` or, if `python` is empty, the Python of this process
+    with the same module path.
     """
     if python:
         return [python, "-c", OTHER_PATH + code, *words]
@@ -70,15 +72,16 @@ def module_path() -> list[str]:
 
 
 def has_safe_path() -> bool:
-    """Return whether Python was started with a flag against a first folder of its own."""
+    """Return whether a flag kept Python from adding its own first folder to `sys.path`."""
     return bool(sys.flags.isolated or getattr(sys.flags, "safe_path", False))  # -I, -P
 
 
 def fork_python(files: Mapping[int, int], work: Callable[[], object]) -> int:
     """Fork this process, which must have one thread, and return the id of the new process.
 
-    The new process calls `work` in a process group of its own, as if Python had just been started.
-    It has the given files under their numbers, and never returns from here.
+    The new process gets its own process group, and calls `work` as if Python had just been started.
+    In the new process, each key of `files` is a descriptor of the file that its value stands for.
+    The new process ends after `work`, and never returns from this function.
     """
     import signal
 

@@ -20,7 +20,10 @@ HINT = "choose another file"
 
 
 class OutputFile(AbstractContextManager["OutputFile"]):
-    """A file that `FILE|-` names; `write` replaces its old content only at the end."""
+    """An output that the user gives as a file name, or as `-` for standard output.
+
+    `write` replaces the old content of the file as a whole.
+    """
 
     _temporary: Path | None = None
     _stream: TextIO | None = None
@@ -56,7 +59,7 @@ class OutputFile(AbstractContextManager["OutputFile"]):
         """Write the whole content.
 
         Raises:
-            LarError: the disk is full, or the folder went away.
+            LarError: the disk is full, or the folder was removed.
         """
         if self.to_stdout:
             write_text(sys.stdout, text)
@@ -81,7 +84,7 @@ class OutputFile(AbstractContextManager["OutputFile"]):
 
 
 def make_temporary(path: Path) -> Path:
-    """Make a temporary file to replace another file, with the same permissions to read.
+    """Make a temporary file that will replace a file, with the same permissions to read.
 
     Raises:
         OSError: the file cannot be made.
@@ -116,13 +119,15 @@ def write_text(stream: TextIO, text: Content) -> None:
 
 
 def pieces_of(text: Content) -> Iterable[bytes]:
-    """Return a text as pieces of UTF-8; letters of names that UTF-8 lacks are escaped."""
+    """Return a text as pieces of UTF-8; characters that UTF-8 cannot encode are escaped."""
     whole = text.encode(errors="backslashreplace") if isinstance(text, str) else text
     return (whole,) if isinstance(whole, bytes) else whole
 
 
 def check_writable(name: str, flag: str) -> None:
-    """Refuse a path where no file can be written; `-` is the name of a file here.
+    """Refuse a path where no file can be written.
+
+    `-` stands for a file with the name `-`, not for standard output.
 
     Raises:
         UsageError: the file cannot be written.
@@ -141,7 +146,7 @@ def open_for_writing(path: Path) -> None:
 
 
 def is_stdout(name: str) -> bool:
-    """Return whether a name stands for standard output, such as /dev/stdout."""
+    """Return whether a file name, such as /dev/stdout, stands for standard output."""
     try:
         there, stdout = os.stat(name), os.fstat(1)
     except OSError:

@@ -1,8 +1,9 @@
 """Unpacking of packed content, with a limit on its size.
 
-A file of a few megabytes can unpack to many gigabytes, and no deadline would stop that in time. So
-content may unpack to at most `MOST_RATIO` times its packed size, and at most `MOST_BYTES`. Content
-up to `FREE_BYTES` is not limited. gzip packs profiles of real runs to a tenth or a thirtieth.
+A file of a few megabytes can unpack to many gigabytes, and no deadline would stop the unpacking in
+time. So content may unpack to at most `MOST_RATIO` times its packed size, and at most `MOST_BYTES`.
+Content up to `FREE_BYTES` is not limited. With gzip, profiles of real runs shrink to between a
+tenth and a thirtieth of their size.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ RAISE_IT = f"if you trust it, give a larger {FLAG} SIZE, as 8G"
 
 
 def most_unpacked(packed_bytes: int) -> int:
-    """Return the most bytes that content of this packed size may unpack to."""
+    """Return the maximum size in bytes to which content of this packed size may unpack."""
     by_size = min(max(FREE_BYTES, MOST_RATIO * packed_bytes), MOST_BYTES)
     return asked_bytes() or max(by_size, 2 * packed_bytes)  # twice the size is always allowed
 
@@ -42,7 +43,7 @@ def check_unpacked(
     error: type[UsageError] = UsageError,
     flag: str = "",
 ) -> None:
-    """Refuse packed content if it is too large, after a part or all of it is unpacked.
+    """Refuse packed content if the part that is unpacked so far is too large.
 
     Raises:
         UsageError: the content is too large.
@@ -58,9 +59,9 @@ def check_unpacked(
 def check_zip(
     archive: ZipFile, size: int, name: str, error: type[UsageError] = UsageError, flag: str = ""
 ) -> None:
-    """Refuse a zip archive that unpacks to too much, or that is not packed as NumPy packs.
+    """Refuse a zip archive that is too large when unpacked, or has a packing unlike NumPy's.
 
-    With another packing, such as bzip2, Python unpacks a whole block at once, of any size.
+    Python unpacks other packings, such as bzip2, in whole blocks, which may have any size.
 
     Raises:
         UsageError: the archive is refused.
@@ -72,7 +73,7 @@ def check_zip(
 
 
 class Unpacked(gzip.GzipFile):
-    """The content of an open gzip file, as a stream that raises an error if it is too large."""
+    """The content of an open gzip file, as a stream that raises an error after too many bytes."""
 
     def __init__(self, packed: IO[bytes], name: str) -> None:
         self._packed_bytes = packed.seek(0, os.SEEK_END)

@@ -1,15 +1,17 @@
-"""Temporary folders and files, which end with the process that made them; and the data folder.
+"""The data folder, and the temporary folders and files of processes.
 
-A killed process cannot remove its temporary files. So their names contain their owner, and the next
-process that works in the same folder removes files whose owner has ended:
+A killed process cannot remove its temporary files. So the name of a temporary file contains the
+file's owner, and the next process that works in the same folder removes files whose owner has
+ended:
 
     .lar-PID-START-HOST-RANDOM[.claims-PLACE]
 
-START is when the process began, in clock ticks since the machine started: a later process with the
-same id is not the owner. HOST identifies the machine and its PID namespace, so that lar leaves
-alone the files of other machines and containers in a shared folder. Two machines may have the same
-name, such as boards that were set up with one image. PLACE stands for the path that the owner
-writes in the end; no other process may write there meanwhile.
+START is the time when the process began, in clock ticks since the machine started. START
+distinguishes the owner from a later process with the same id. HOST identifies the machine and its
+PID namespace, so that lar leaves alone the files of other machines and containers in a shared
+folder. HOST is more than the machine's name, since boards that were set up with one image have the
+same name. PLACE stands for the path that the owner will write at the end, and that no other process
+may write before.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ ELSEWHERE = "wait until the other program has ended, or choose another place"
 
 
 def data_folder() -> str:
-    """Return lar's folder for user data, by the XDG specification; it may not exist yet."""
+    """Return lar's folder for user data, by the XDG specification; the folder may not exist yet."""
     data = os.environ.get("XDG_DATA_HOME", "")
     if not os.path.isabs(data):
         own = "Library/Application Support" if sys.platform == "darwin" else ".local/share"
@@ -50,9 +52,9 @@ def prefix_of_owner(hidden: bool = True) -> str:
 
 
 def start_of(pid: int) -> int | None:
-    """Return when a process began, in clock ticks; None if no process has this id.
+    """Return the start time of a process in clock ticks; None if no process has this id.
 
-    It is 0 if the system does not say.
+    The time is 0 if the system does not report it.
     """
     with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
         return int(file.read().rpartition(b")")[2].split()[19])
@@ -69,9 +71,10 @@ def start_of(pid: int) -> int | None:
 def host() -> str:
     """Return eight digits that identify this machine and its PID namespace.
 
-    They come from the machine's name, its id and the addresses of its network devices, since copies
-    of a system have the same id. A machine with neither id nor device has the id of its boot
-    instead; after a reboot, lar then does not recognise its own leftovers.
+    The digits are computed from the machine's name, its id and the addresses of its network
+    devices, since copies of one system have the same machine id. If a machine has neither an id nor
+    a network device, the id of the boot is used, so that lar does not recognise its own leftovers
+    after a reboot.
     """
     devices = sorted(NETWORK.glob("*/device"))
     places = [MACHINE_ID, *(each.with_name("address") for each in devices)]
@@ -96,13 +99,13 @@ def digits_of(text: str) -> str:
 
 @contextlib.contextmanager
 def work_folder(beside: str | None = None, *, claim: str = "", flag: str = "") -> Iterator[str]:
-    """Make a folder for this process, in the folder `beside` or among temporary files.
+    """Make a folder for this process, in `beside` or in the system's temporary folder.
 
-    `claim` is the path that `flag` makes the process write in the end; no other process of lar may
-    write there meanwhile.
+    `claim` is the path, given by `flag`, that this process will write at the end, and that no other
+    process of lar may write before.
 
     Raises:
-        UsageError: another process writes there, or keeps the folder locked.
+        UsageError: another process has claimed the path, or keeps the folder locked.
         OSError: the folder cannot be made.
     """
     import tempfile  # slow to import, and not needed for a usage error
@@ -125,7 +128,7 @@ def work_folder(beside: str | None = None, *, claim: str = "", flag: str = "") -
 def remove_leftovers(where: str) -> dict[str, str]:
     """Remove what ended processes have left in a folder.
 
-    Return the paths that living processes have there, with the id of each process.
+    Return the paths in this folder that belong to living processes, with the id of each process.
     """
     living: dict[str, str] = {}
     with contextlib.suppress(OSError):
@@ -141,9 +144,9 @@ def remove_leftovers(where: str) -> dict[str, str]:
 
 
 def error_of_full_disk(folder: str) -> OSError | None:
-    """Return the system's error for another write into a folder; None if it has room.
+    """Return the error that a write into a folder would raise; None if the folder has room.
 
-    An engine that cannot write a file often does not say why.
+    An engine that cannot write a file often does not report the reason.
     """
     limit = limit_of("file size")
     try:
@@ -160,7 +163,7 @@ def error_of_full_disk(folder: str) -> OSError | None:
 
 
 def remove(path: str) -> None:
-    """Remove a file or folder; do nothing if this fails, as for another user's."""
+    """Remove a file or folder; ignore errors, such as those for another user's file."""
     if os.path.isdir(path):  # shutil is slow to import, and would wait at a pipe
         import shutil
 

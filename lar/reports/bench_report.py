@@ -62,7 +62,7 @@ def plots_of(bench: BenchResult) -> Iterator[Plot]:
 
 
 def head_of(bench: BenchResult) -> Iterator[str]:
-    """Yield the headline: common model and engine, numbers of variants and rounds, and time."""
+    """Yield the headline: the common model and engine, the counts, and the bench's duration."""
     models = {variant.spec.model for variant in bench.variants if variant.spec}
     engines = engines_of(bench)
     what = models.pop() if len(models) == 1 else f"{len(models)} models"
@@ -87,7 +87,7 @@ def color_of(measured: VariantResult) -> str:
 
 
 def columns_of(bench: BenchResult) -> Iterator[Column[VariantResult]]:
-    """Yield the columns that are not empty for all variants."""
+    """Yield the columns in which at least one variant has a value."""
     variants = bench.variants
     keys = list(dict.fromkeys(key for variant in variants for key in variant.values))
     shapes = {variant.shape for variant in variants if variant.shape}
@@ -131,7 +131,7 @@ def interval_of(variant: VariantResult) -> str | None:
 
 
 def format_verdict(variant: VariantResult, bench: BenchResult) -> str:
-    """Return a variant's verdict; for the baseline or a failure, return that instead."""
+    """Return a variant's verdict, or that the variant is the baseline or has failed."""
     if variant.status != "ok" and variant.failure:
         return describe_failure(variant)
     if variant.baseline:
@@ -141,7 +141,7 @@ def format_verdict(variant: VariantResult, bench: BenchResult) -> str:
 
 
 def describe_failure(variant: VariantResult) -> str:
-    """Return how a variant failed; empty if it ended well."""
+    """Return how a variant failed; empty if the variant ended well."""
     if variant.failure is None:
         return "" if variant.status == "ok" else variant.status
     return one_line(f"{variant.status}: {variant.failure.message}")
@@ -174,7 +174,7 @@ LEAST_LIKELY = 0.01
 
 
 def describe_advice(profile: Profile) -> str:
-    """Return the advice of a profile, or the result of trying it, without a full stop."""
+    """Return which setting to try for a profiled model, or what such a trial has shown."""
     facts = profile.facts
     if facts.tried:
         return f"{describe_tried(facts.tried)} (tried)"
@@ -186,7 +186,7 @@ def describe_advice(profile: Profile) -> str:
 
 
 def describe_tried(tried: Sequence[TriedSetting]) -> str:
-    """Return a sentence on the fastest setting of a race whose outputs are right."""
+    """Return a sentence on the fastest of the tried settings whose outputs are right."""
     best = best_of(tried)
     if best is None or not (ratio := ratio_of(best)) or best.difference is None:
         names = ", ".join(each.flags for each in tried)
@@ -199,7 +199,7 @@ def describe_tried(tried: Sequence[TriedSetting]) -> str:
 
 
 def best_of(tried: Sequence[TriedSetting]) -> TriedSetting | None:
-    """Return the fastest setting that is proven, else the fastest that is likely.
+    """Return the fastest setting that is proven to be better, or else the fastest likely one.
 
     Return None if no setting with right outputs seems faster.
     """
@@ -227,7 +227,7 @@ def build_report(
     suggestions: Sequence[Suggestion],
     options: Mapping[str, Any],
 ) -> Report:
-    """Return the report of a race, with the command of the fastest setting.
+    """Return the report of the tried settings, with the command of the fastest one.
 
     `options` are the options of the plain run, `suggestions` are the settings that were tried.
     """

@@ -1,4 +1,4 @@
-"""The reports of `lar cache`: the content of caches, their differences, merges and picks."""
+"""The reports of `lar cache`: contents and differences of files, merges, and manual choices."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def format_name(_: Operator, algorithm: Algorithm) -> str:
 
 
 def format_time(_: Operator, algorithm: Algorithm) -> str:
-    """Format a time in milliseconds; the engine's clock counts microseconds."""
+    """Format a time in milliseconds with three decimals, as the engine counts microseconds."""
     return f"{algorithm.seconds * 1e3:.3f}"
 
 
 def format_range(_: Operator, algorithm: Algorithm) -> str:
-    """Format the shortest and the longest time in milliseconds, as 0.011..0.014.
+    """Format the shortest and the longest time in milliseconds, such as 0.011..0.014.
 
-    A single time has no range.
+    The text is empty for a single time.
     """
     times = algorithm.times
     return f"{min(times) * 1e3:.3f}..{max(times) * 1e3:.3f}" if len(times) > 1 else ""
@@ -48,7 +48,7 @@ def format_slower(operator: Operator, algorithm: Algorithm) -> str:
 
 
 def format_others(operator: Operator, chosen: Algorithm) -> str:
-    """Format how often each other algorithm was chosen, such as `2 DIRECT, 1 NAIVE`."""
+    """Format how many searches chose other algorithms, such as `2 DIRECT, 1 NAIVE`."""
     names = Counter[str]()
     for each in sorted(operator.algorithms, key=lambda each: each.chosen_by):
         if each.chosen_by and each is not chosen:
@@ -58,7 +58,7 @@ def format_others(operator: Operator, chosen: Algorithm) -> str:
 
 
 def of_next_best(text: Text) -> Text:
-    """Return a function that gives the text of the next best algorithm.
+    """Return a function that applies `text` to the next best algorithm of an operator.
 
     The text is empty if an operator has only one algorithm.
     """
@@ -128,7 +128,7 @@ def report_model(found: caches.Contents) -> Report:
 
 
 def compare_models(keys: Sequence[caches.Key], names: tuple[str, str]) -> tuple[Report, bool]:
-    """Return a report on the differences between the keys of two model files, and if any differ."""
+    """Return a report on how the keys of two model files differ, and whether any differs."""
     differs = caches.differing(*keys)
     facts = [(name.replace("_", " "), *(key.get(name, "") for key in keys)) for name in differs]
     tables = [table_of_values("", "", ("differs in", *names), facts)] if facts else []
@@ -139,9 +139,9 @@ def compare_models(keys: Sequence[caches.Key], names: tuple[str, str]) -> tuple[
 def report_operators(
     found: Searched, paths: Sequence[str], text: str = "", *, every_algorithm: bool = False
 ) -> Report:
-    """Return the report of the operators in files, or of those that match a number or a string.
+    """Return the report of all operators in files, or of the operators that match `text`.
 
-    The report of several files also shows how far they agree.
+    The report of several files also shows how far these files agree.
     """
     files = SEVERAL if len(paths) > 1 else ONE
     operators = find_operators(found.operators, text, ", ".join(paths))
@@ -164,7 +164,7 @@ def report_operators(
 def compare_operators(
     first: Searched, second: Searched, both: Searched, names: tuple[str, str]
 ) -> tuple[Report, bool]:
-    """Return a report on the differences between two files of algorithms, and if any differ.
+    """Return a report on how two files of algorithms differ, and whether they differ at all.
 
     `both` has the joined entries of both files.
     """
@@ -243,7 +243,7 @@ def describe_disagreements(operators: Sequence[Operator]) -> str:
 
 
 def record_of(operator: Operator) -> dict[str, Any]:
-    """Return an operator as plain data, the chosen algorithm first."""
+    """Return an operator as plain data, with the chosen algorithm first."""
     return {
         "number": operator.number,
         "operator": operator.name,

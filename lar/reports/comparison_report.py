@@ -1,4 +1,4 @@
-"""The report of a comparison of two or more sides: the culprits, the worst tensors, the verdict."""
+"""The report of a comparison of two or more sides, with culprits, worst tensors and verdict."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ DEPTH = (
 
 
 def report_comparison(comparison: Comparison, *, everything: bool = False) -> Report:
-    """Return the report of a comparison, with the worst tensors or, with `everything`, all."""
+    """Return the report of a comparison with the worst tensors or, if `everything`, with all."""
     columns = columns_for(comparison)
     body: list[Part] = [*describe_head(comparison)]
     body += format_culprits(comparison, columns)
@@ -126,7 +126,7 @@ def describe_head(comparison: Comparison) -> Iterator[str]:
 
 
 def describe_gaps(letter: str, side: SideFacts, left_out: Iterable[LeftOut]) -> Iterator[str]:
-    """Yield lines on tensors that a side did not record; missing outputs are in the verdict."""
+    """Yield lines on tensors that a side did not record; the verdict names missing outputs."""
     if not side.complete:
         yield f"{letter} is incomplete: its run did not end well, and tensors may be missing"
     found = ((it.name, it.reason) for it in left_out if not it.is_output)
@@ -135,7 +135,7 @@ def describe_gaps(letter: str, side: SideFacts, left_out: Iterable[LeftOut]) -> 
 
 
 def by_reason(found: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield each reason together with the joined names that have it, names first."""
+    """Yield, for each reason, the joined names of the tensors with this reason, and the reason."""
     reasons: dict[str, list[str]] = {}
     for name, reason in found:
         reasons.setdefault(reason, []).append(shorten(name))
@@ -173,7 +173,7 @@ def describe_side(side: SideFacts) -> str:
 def format_culprits(
     comparison: Comparison, columns: Sequence[Column[Row]]
 ) -> Iterator[str | AnyTable]:
-    """Yield the parts on culprits, then on suspects: a description, the proof, and a table."""
+    """Yield a description, the proof and a table of each culprit, and then of each suspect."""
     for word, culprits in by_word(comparison.culprits).items():
         for place, culprit in enumerate(culprits, 1):
             of = f" {place} of {len(culprits)}" if len(culprits) > 1 else ""
@@ -186,7 +186,7 @@ def format_culprits(
 
 
 def by_word(culprits: Iterable[Culprit]) -> dict[str, list[Culprit]]:
-    """Return the culprits under "culprit" and "suspect"; of equal descriptions, only the first."""
+    """Return the culprits under "culprit" and "suspect", without repeated descriptions."""
     found: dict[str, dict[str, Culprit]] = {}
     for culprit in sorted(culprits, key=is_suspect):
         word = "suspect" if is_suspect(culprit) else "culprit"
@@ -195,7 +195,7 @@ def by_word(culprits: Iterable[Culprit]) -> dict[str, list[Culprit]]:
 
 
 def is_suspect(culprit: Culprit) -> bool:
-    """Return whether a culprit is not proven; a scale that is too coarse needs no other proof."""
+    """Return whether a culprit is not proven; a scale that is too coarse counts as a proof."""
     return not (culprit.proven or culprit.is_coarse)
 
 
@@ -215,14 +215,14 @@ def describe_culprit(culprit: Culprit, letters: Sequence[str] = "AB") -> str:
 def describe_operators(operators: Sequence[OperatorFacts]) -> str:
     """Describe the first operators of a side by their names in the model.
 
-    If the engine has changed them, the text also names the form in which it runs them. The lines
-    below a culprit name all its operators.
+    If the engine has changed an operator of the model, the text also names the form in which the
+    engine runs the operator. The lines below a culprit name all its operators.
     """
     return join_first([describe_operator(it) for it in operators], " + ")
 
 
 def describe_operator(operator: OperatorFacts) -> str:
-    """Describe an operator: its type, its name or its output, and the form the engine runs."""
+    """Describe an operator by its type, its name or output, and the form that the engine runs."""
     kind, node = type_of(operator.type, operator.name), node_of(operator)
     if operator.origin:
         name = join_first(operator.origin, " + ")
@@ -236,7 +236,7 @@ def describe_operator(operator: OperatorFacts) -> str:
 
 
 def node_of(operator: OperatorFacts) -> str:
-    """Return the name of an operator without its number.
+    """Return the name of an operator without the number at its end.
 
     Return an empty string if MegEngine made the name from the names of the inputs.
     """
@@ -245,7 +245,7 @@ def node_of(operator: OperatorFacts) -> str:
 
 
 def describe_proof(culprit: Culprit) -> Iterator[str]:
-    """Yield lines on the proof of a culprit, or why it is not proven, and on its kind of error."""
+    """Yield lines on the proof of a culprit, or on the missing proof, and on the kind of error."""
     alone, start = culprit.alone, "  alone, on the same inputs,"
     figures = alone if culprit.proven else culprit.output.figures
     worst = f"; worst element {describe_element(it)}" if (it := figures and figures.worst) else ""
@@ -260,7 +260,7 @@ def describe_proof(culprit: Culprit) -> Iterator[str]:
 
 
 def describe_sides_of(culprit: Culprit) -> Iterator[str]:
-    """Yield the operators of a culprit with their facts; only once if both sides are equal."""
+    """Yield the operators of a culprit with their facts; equal sides are described only once."""
     actual = [describe_facts(it, culprit.expected) for it in culprit.actual]
     expected = [describe_facts(it, culprit.actual) for it in culprit.expected]
     sides = {"A and B": actual} if actual == expected else {"A": actual, "B": expected}
@@ -278,10 +278,10 @@ def describe_facts(operator: OperatorFacts, others: Sequence[OperatorFacts]) -> 
 
 
 def rows_to_show(comparison: Comparison, everything: bool) -> tuple[str, list[TensorComparison]]:
-    """Return the line above the table and its tensors, in the order of execution.
+    """Return the line above the table of tensors, and the tensors in the order of execution.
 
-    These are the tensors that differ. If all tensors agree, they are the tensors whose operator was
-    also run alone, or that were compared with the truth or over several items.
+    The table has the tensors that differ or, if all tensors agree, the tensors that were compared
+    with the reference values or over several items, or whose operator was also run alone.
     """
     if everything:
         return "tensors:", list(comparison.tensors)
@@ -308,7 +308,7 @@ def worst_of(
 
 
 def format_unmatched(comparison: Comparison) -> Iterator[str | AnyTable]:
-    """Yield a line and the table of the tensors that have no twin on the other side."""
+    """Yield a line and the table of the tensors that match no tensor of the other side."""
     rows = [
         (LETTERS[it.side], shorten(it.tensor.name), one_line(it.reason))
         for it in comparison.unmatched
@@ -344,7 +344,7 @@ def format_summary(comparison: Comparison, *, everything: bool = True) -> Iterat
 
 
 def describe_result(comparison: Comparison) -> str:
-    """Return the verdict in a sentence, with its basis and the outputs that were left out."""
+    """Return the verdict in a sentence, with the counts of tensors and the outputs left out."""
     if comparison.finding == "nothing":
         lacking = describe_left_out(comparison)
         return f"nothing compared: {lacking or 'the sides share no output and no computed tensor'}"
@@ -374,7 +374,7 @@ def describe_left_out(comparison: Comparison) -> str:
 
 
 def describe_agreement(comparison: Comparison) -> str:
-    """Return as text how closely two sides that are the same agree."""
+    """Return as text how closely two sides with the verdict "same" agree."""
     if not comparison.precision:
         return "the same within the tolerance"
     if comparison.precision.startswith("int"):
@@ -414,14 +414,15 @@ AGAINST_TRUTH = {
 
 
 def describe_truth(truth: Truth) -> str:
-    """Describe how each side compares with the truth."""
+    """Describe how far each side is from the reference values."""
     return f"A {describe_against(truth.actual)}, B {describe_against(truth.expected)}"
 
 
 def describe_against(against: Findings) -> str:
-    """Describe how one side compares with the truth.
+    """Describe how far one side is from the reference values.
 
-    Culprits are named by the operators of the truth or, without them, of the side.
+    Culprits are named by the operators of the reference run or, if these are unknown, by the
+    operators of the side.
     """
     names = [describe_operators(it.expected or it.actual) for it in against.culprits]
     off = f"is off in {join_first(names)}" if names else "is off"
@@ -436,7 +437,7 @@ STORED = re.compile(r"Quantized(S?)(\d+)(?:Asymm)?")
 
 
 class Row(NamedTuple):
-    """A pair of tensors with its role for a culprit: input, parameter or output."""
+    """A pair of tensors with its role in a culprit: input, parameter or output."""
 
     tensor: TensorComparison
     role: str = ""
@@ -452,7 +453,7 @@ def rows_of_culprit(culprit: Culprit) -> list[Row]:
 
 
 def badness_of(tensor: TensorComparison) -> tuple[bool, float]:
-    """Return the key that sorts tensors by badness: if they differ, then by their error.
+    """Return the key that sorts tensors by whether they differ, and then by their error.
 
     An unknown error counts as infinite.
     """
@@ -461,9 +462,10 @@ def badness_of(tensor: TensorComparison) -> tuple[bool, float]:
 
 
 def error_of(figures: Figures | None, items: ErrorsOverItems | None = None) -> float | None:
-    """Return the relative error: the norm of the difference over that of the expected tensor.
+    """Return the norm of the difference, divided by the norm of the expected tensor.
 
-    Return None if the error is not a number. With `items`, the error is over all items together.
+    Return None if the error is not a number. With `items`, the error is computed over all items
+    together.
     """
     if figures is None or figures.nonfinite_mismatches:
         return None
@@ -493,9 +495,10 @@ def table_of(
 def tensor_table(
     rows: Iterable[Row], shown: Sequence[Column[Row]], title: str, more: Sequence[Column[Row]] = ()
 ) -> Table[Row]:
-    """Return a table of pairs with `more` columns first, then all columns that have a value.
+    """Return a table of tensor pairs: first `more` columns, then all that have a value.
 
-    Its text has the `shown` columns. For a culprit, the first column has the roles of the pairs.
+    The printed table has only the `shown` columns. For a culprit, the first column has the roles of
+    the pairs.
     """
     rows = tuple(rows)
     roles = [ROLE] if any(row.role for row in rows) else []
@@ -514,7 +517,7 @@ def counts_of(comparison: Comparison) -> tuple[int, int]:
 
 
 def columns_for(comparison: Comparison) -> tuple[Column[Row], ...]:
-    """Return the columns of the text in which any tensor has a value.
+    """Return the columns of the printed table in which at least one tensor has a value.
 
     Data types are shown if they differ between the sides. The column `error` is shown if the
     tolerance is a `max_error`.
@@ -556,7 +559,7 @@ def format_type(row: Row) -> str:
 def type_of(kind: str, name: str) -> str:
     """Return the type of an operator; for MegEngine's elementwise operators, with the mode.
 
-    Their mode is in the operator's name.
+    The mode is the beginning of the operator's name.
     """
     mode = name.partition("(")[0]
     return f"{kind} {mode}" if kind.startswith("Elemwise") and mode.isupper() else kind
@@ -582,7 +585,7 @@ def describe_type(tensor: TensorFacts) -> str:
 
 
 def format_range(numbers: Sequence[float]) -> str:
-    """Return a number as text; of several numbers, the smallest and the largest."""
+    """Return a number as text or, for several numbers, the smallest and the largest."""
     return "..".join(dict.fromkeys(f"{number:.3g}" for number in (min(numbers), max(numbers))))
 
 
@@ -614,8 +617,8 @@ def error_column(
 ) -> Column[Row]:
     """Return the column of an error.
 
-    `figures` and `items` are the paths of its figures and of its errors over items. `unknown` gives
-    the text of a tensor without figures.
+    `figures` and `items` name the attributes with the figures of a tensor and with its errors over
+    several items. `unknown` returns the text for a tensor without figures.
     """
     of = value_at(f"tensor.{figures}")
     over: Callable[[Row], Any] = value_at(f"tensor.{items}") if items else no_value
@@ -630,12 +633,12 @@ def error_column(
 
 
 def rounded_column(title: str, path: str, digits: int, key: str, rank: int) -> Column[Row]:
-    """Return a column of the numbers at a path, with a given number of decimals."""
+    """Return a column of the numbers in an attribute, with a given number of decimals."""
     return number(title, f"tensor.{path}", digits, key=key, unknown="", rank=rank)
 
 
 def figure_column(title: str, name: str, *, in_text: bool = False) -> Column[Row]:
-    """Return a column of a figure with as many digits as it needs; text has three digits."""
+    """Return a column of a figure with all digits; the printed table has three digits."""
     value = value_at(f"tensor.figures.{name}")
     return Column(
         title,
@@ -648,7 +651,7 @@ def figure_column(title: str, name: str, *, in_text: bool = False) -> Column[Row
 
 
 def field_column(path: str) -> Column[Row]:
-    """Return a column of CSV with a field of a pair."""
+    """Return a column of CSV with a field of a pair of tensors."""
 
     def value(row: Row) -> Cell:
         found: Cell | tuple[int, ...] = attrgetter(path)(row.tensor)
@@ -722,7 +725,7 @@ def is_alike(row: TensorOfSides) -> bool:
 
 
 def columns_of(found: ComparisonOfSides) -> list[Column[TensorOfSides]]:
-    """Return the columns: the tensor, each side's error against the first side, the odd side."""
+    """Return the columns: tensor, type, errors against the first side, and deviating sides."""
     return [
         Column("tensor", name_of, name_of, rank=0),
         Column("type", lambda row: format_type_of_sides(row) or None, format_type_of_sides, rank=3),
@@ -761,7 +764,7 @@ def format_type_of_sides(row: TensorOfSides) -> str:
 def describe_odd(row: TensorOfSides) -> str:
     """Return the letters of the sides that differ from most sides.
 
-    If no side is odd, return the groups of sides that agree with each other.
+    If no side differs from most sides, return the groups of sides that agree with each other.
     """
     if row.odd:
         return " ".join(ascii_uppercase[side] for side in row.odd)
@@ -795,7 +798,7 @@ def format_summary_of_sides(found: ComparisonOfSides) -> Iterator[str]:
 
 
 def describe_result_of_sides(found: ComparisonOfSides) -> str:
-    """Return the verdict in a sentence: the odd side, and the first tensor in which it differs."""
+    """Return the verdict in a sentence: the deviating side, and the first tensor that differs."""
     if found.same:
         least = min(found.comparisons, key=counts_of)
         return f"the same within the tolerance ({describe_basis(least)})"
@@ -812,7 +815,7 @@ def describe_result_of_sides(found: ComparisonOfSides) -> str:
 
 
 def describe_blame(found: ComparisonOfSides, side: int) -> str:
-    """Return the culprits of the odd side, from the comparison with another side."""
+    """Return the culprits that were found between a deviating side and another side."""
     # If the first side is odd, it is compared with any side that differs from it.
     differing = [number for number, each in enumerate(found.comparisons, 1) if not each.same]
     against = side or next(iter(differing), 1)

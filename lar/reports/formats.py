@@ -45,7 +45,8 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 def format_csv(report: Report) -> str:
     """Return the tables of a report as CSV.
 
-    Each of several tables has a line with its title before it. Empty lines separate them.
+    If there are several tables, a line with the title stands before each table, and empty lines
+    separate the tables.
     """
     if len(report.tables) == 1:
         return format_rows(report.tables[0])
@@ -66,7 +67,7 @@ def format_rows(table: AnyTable, *titles: str) -> str:
 def cell_of(value: Cell) -> Cell:
     """Return a value as a cell of CSV.
 
-    A string that a spreadsheet would take for a formula gets an apostrophe before it.
+    A string that a spreadsheet would take for a formula gets an apostrophe at its beginning.
     """
     if not isinstance(value, str) or not value.startswith(FORMULA) or is_number(value):
         return value
@@ -86,8 +87,9 @@ def is_number(text: str) -> bool:
 def format_json(report: Report) -> str:
     """Return a report as JSON: its record in one line, its style's own document, or its tables.
 
-    A table has name, title, columns, rows and notes. A document in lar's own form also describes a
-    correction of operators' times. A document in another program's form does not.
+    A table has name, title, columns, rows and notes. A document in lar's own form also describes
+    how operators' times were corrected. A document in another program's form does not describe the
+    correction.
     """
     document: Any = report.document
     if document is None:

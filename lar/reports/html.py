@@ -73,7 +73,7 @@ def link_to(name: str, title: str) -> str:
 
 
 def format_section(name: str, title: str, words: str) -> str:
-    """Return the HTML of a section; a script draws its tables and plots below the words."""
+    """Return the HTML of a section; a script draws the tables and plots below the text."""
     heading = f"<h2>{escape(title)}</h2>"
     return f'<section id="{name}">{heading}{words}<div class=body></div></section>'
 
@@ -108,7 +108,7 @@ def parts_of_style(report: Report) -> Iterator[Part]:
 
 
 def groups_of(parts: Iterable[Part]) -> Iterator[list[Part]]:
-    """Yield the groups of parts between empty lines; a plot is a group of its own."""
+    """Yield the parts between empty lines as groups; each plot is a separate group."""
     for kind, group in groupby(parts, lambda it: id(it) if isinstance(it, Plot) else it != ""):
         if kind:
             yield [*group]
@@ -146,7 +146,7 @@ def figures_of(part: AnyTable | Plot) -> dict[str, Any]:
 def figures_of_table(table: AnyTable) -> dict[str, Any]:
     """Return the data of a table for the page's script; columns without any value are left out.
 
-    A narrow page first drops the columns that the text does not have.
+    On a narrow page, the columns that the printed table does not have are dropped first.
     """
     columns = [(column, *cells_of(column, table.rows)) for column in table.record_columns]
     missing = [it.heading for it, cells, _ in columns if cells.count(None) == len(cells) > 0]
@@ -169,7 +169,8 @@ def figures_of_table(table: AnyTable) -> dict[str, Any]:
 def cells_of(column: Column[Any], rows: Sequence[Any]) -> tuple[list[Cell], int | None]:
     """Return the values of a column, and their number of decimals.
 
-    Numbers are in the unit of the text. A column with strings has None as its decimals.
+    Numbers have the unit of the printed table. For a column with strings, the number of decimals is
+    None.
     """
     cells: list[Cell] = [column.value(row) for row in rows]
     if any(isinstance(cell, str) for cell in cells):

@@ -1,8 +1,8 @@
 """The model of every table that lar prints or writes: columns, rows, and a layout for the text.
 
-A column is declared once: its heading, the value for CSV, JSON and HTML, and the text for a person.
-A layout defines how text is drawn: rules, gaps, frames. The renderers are `lar.reports.text`,
-`formats` and `html`. `sort_rows` sorts rows for --sort.
+A column is declared once, with its heading, its value for CSV, JSON and HTML, and its text for a
+person. A layout defines the rules, gaps and frames of a table's text. The modules `text`, `formats`
+and `html` of `lar.reports` render tables. `sort_rows` sorts rows for --sort.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from lar.records.record import Record, ShortRecord
 def sort_rows(
     rows: Iterable[Row], sort: str, value_of: Callable[[Row], Any], *, smallest_first: bool = False
 ) -> list[Row]:
-    """Return rows sorted by a key: `+KEY` puts the smallest first, `-KEY` the largest.
+    """Return rows sorted by a key: `+KEY` puts the smallest value first, `-KEY` the largest.
 
-    KEY without a sign puts the largest first, unless `smallest_first`. Rows with None come last.
-    Equal rows keep their order.
+    KEY without a sign puts the largest value first, unless `smallest_first`. Rows with None come
+    last. Equal rows keep their order.
     """
     rows = [*rows]
     ascending = sort.startswith("+") or (smallest_first and not sort.startswith("-"))
@@ -47,12 +47,14 @@ def no_value(row: object) -> Cell:
 
 
 class Column(ShortRecord, Generic[AnyRow]):
-    """A column of a table: `title` is its heading in text, `value` gives the plain value of a row.
+    """A column of a table.
+
+    `title` is the column's heading in text, and `value` returns the plain value of a row.
 
     In CSV, JSON and pages the heading is `key`, or the title with `unit`. A cell in text shows the
-    result of `text`, or the plain value. A column with `parts` shows several values in one cell of
-    text, one in each line. In CSV, JSON and pages each part is a column. On a narrow terminal,
-    cells whose plain value is a string may lose their middle.
+    result of `text` or, without `text`, the plain value. A column with `parts` shows several values
+    in one cell of text, one in each line. In CSV, JSON and pages each part is a column. On a narrow
+    terminal, cells whose plain value is a string may be shortened in the middle.
     """
 
     title: str
@@ -107,16 +109,19 @@ NOTHING = frozenset({"", "-", "--", "N/A", "n/a", "NaN"})
 
 
 def is_nothing(text: str) -> bool:
-    """Return whether the text of a cell is empty, unknown or zero, by its first line."""
+    """Return whether the first line of a cell's text is empty, zero or a sign for unknown."""
     first = text.partition("\n")[0].strip()
     return first in NOTHING or re.fullmatch(r"-?0(\.0*)?%?", first) is not None
 
 
 class Rule(NamedTuple):
-    """A line across a table: `fill` repeated over each column, with `middle` between columns.
+    """A line across a table.
 
-    The piece over a column is `added` longer than the column, but at most `longest`. If `fixed` is
-    not 0, it is the length of every piece.
+    `fill` is repeated over each column, and `middle` stands between columns.
+
+    The piece over a column is `added` characters longer than the column. If `longest` is not 0, the
+    piece is as long as the column, but not longer than `longest`. If `fixed` is not 0, every piece
+    has this length.
     """
 
     fill: str = "-"
@@ -168,12 +173,12 @@ MARKDOWN = Layout(
 
 
 class Table(Record, Generic[Row]):
-    """A table: its rows, and the columns that take values from them.
+    """A table: its rows, and the columns that read values from the rows.
 
-    `shown` are the columns of the text if they differ from `columns`. `above` are lines between the
-    title and the header. `breaks` has lines by the number of the row after them: a string is a
-    title across the table, a tuple is another header. `color` returns the color of a row's line, or
-    an empty string.
+    `shown` has the columns of the text, if these differ from `columns`. `above` are lines between
+    the title and the header. `breaks` maps the number of a row to the line before this row: a
+    string is a title across the table, and a tuple is another header. `color` returns the color of
+    a row's line, or an empty string.
     """
 
     name: str
@@ -207,7 +212,7 @@ class Table(Record, Generic[Row]):
 
     @property
     def records(self) -> tuple[tuple[Cell, ...], ...]:
-        """The plain values of each row; unknown ones are None."""
+        """The plain values of each row; an unknown value is None."""
         values = [column.value for column in self.record_columns]
         return tuple(tuple(value(row) for value in values) for row in self.rows)
 
@@ -216,7 +221,7 @@ AnyTable = Table[Any]
 
 
 class Plot(ShortRecord):
-    """A part of a page that text does not have: a picture to draw, or a file to save.
+    """A part of a page that the text lacks: a picture, or a button that saves a file.
 
     `kind` names the function in `pages/report.js` that draws the plot. `figures` are its data.
     """
@@ -228,7 +233,7 @@ class Plot(ShortRecord):
 
 
 def value_at(path: str) -> Callable[[Any], Any]:
-    """Return a function that takes the value at a path of names, such as `difference.ratio`.
+    """Return a function that reads the value at a path of names, such as `difference.ratio`.
 
     The function returns None if a record on the path is None.
     """

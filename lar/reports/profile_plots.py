@@ -1,6 +1,7 @@
 """The plots on the page of a profile: iterations, memory, and a trace to save.
 
-The plot of iterations shows the distribution of their times, and each iteration at its time.
+The plot of iterations shows the distribution of their times, and each iteration at the moment when
+it ran.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def plot_iterations(
     lanes: Mapping[str, Iterable[tuple[float, Samples]]],
     rounds: Sequence[tuple[float, float]] = (),
 ) -> Plot:
-    """Return the plot of iterations; each lane has samples with the second at which they began.
+    """Return the plot of iterations; each lane has samples, with the second at which each began.
 
     `rounds` has, for each round, the seconds at which its first and its last turn began.
     """
@@ -61,7 +62,7 @@ def plot_points(
 
 
 def points_of(began: float, samples: Samples) -> Iterator[Point]:
-    """Yield the point of each iteration."""
+    """Yield each iteration as a point: its begin, its time, and 1 if it was disturbed."""
     times = samples.end_to_end
     disturbed = set(disturbed_of(times, samples.queue_delay))
     for index, seconds in enumerate(times):
@@ -79,12 +80,12 @@ MOST_TRACE_BYTES = 80_000
 
 
 def plots_of(profile: Profile) -> tuple[Plot, ...]:
-    """Return all plots of a profile for which it has records."""
+    """Return all plots for which a profile has records."""
     return (*plot_times(profile), *plot_memory(profile), *plot_trace(profile))
 
 
 def plot_times(profile: Profile) -> Iterator[Plot]:
-    """Yield the plot of all timed iterations; the first lane is without the profiler."""
+    """Yield the plot of all timed iterations; the first lane has those without the profiler."""
     disturbed = disturbed_steps(profile)
     lanes: dict[str, list[Point]] = {"without the profiler": [], "with the profiler": []}
     plain, profiled = lanes.values()

@@ -17,12 +17,13 @@ class Report(Record):
     """The report that a command or a style makes from a record.
 
     `body` has the lines and tables of the text. `tables` become CSV, JSON and HTML. If `document`
-    is not None, JSON is made from it instead. With `page_of_text` the page has the parts of
-    `body`; otherwise it has the first lines, the tables and then `plots`. `title` is the title of
-    the page; without one, the style gives it. A terminal wraps lines, but not if `is_for_programs`.
-    `footer` is the last line of the text, which a report for programs does not have. `corrected`
-    describes how operators' times were scaled, and is empty if they are as recorded; only JSON has
-    it.
+    is not None, JSON is made from `document` and not from `tables`. With `page_of_text` the page
+    has the parts of `body`; otherwise the page has the first lines, the tables and then `plots`.
+    `title` is the title of the page; if `title` is empty, the page is named after the style. Lines
+    are wrapped to the terminal's width, except in a report that `is_for_programs`. `footer` is the
+    last line of the text; a report for programs is printed without this line. `corrected`
+    describes, only for JSON, how operators' times were scaled. `corrected` is empty if the times
+    are as recorded.
     """
 
     style: str
@@ -41,7 +42,7 @@ class Report(Record):
         return self.text_for(PAPER)
 
     def text_for(self, screen: Screen) -> str:
-        """Return the text for a terminal of some width, or for paper."""
+        """Return the text, wrapped for a screen; for `PAPER` no line is wrapped."""
         return "".join(f"{line}\n" for line in self.lines_for(screen))
 
     def lines_for(self, screen: Screen = PAPER) -> list[str]:
@@ -78,7 +79,7 @@ def describe_difference(difference: Difference | None, reason: str = "") -> str:
 
 
 def describe_smallest(difference: Difference | None) -> str:
-    """Return the smallest change that would have been shown as text; empty if it is unknown."""
+    """Return as text the smallest change that would have been detected; empty if unknown."""
     smallest = difference.smallest_detectable if difference else None
     if smallest is None:
         return ""

@@ -1,6 +1,7 @@
 """The reports of stored results: side by side, a list, changes over time, and checks.
 
-Side by side, results have columns for the facts that vary, times, ratios, and verdicts.
+The table of results side by side has columns for times, ratios and verdicts, and for those facts
+that vary.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def describe_common(side_by_side: SideBySide) -> tuple[str, ...]:
 
 
 def warnings_of(side_by_side: SideBySide) -> list[str]:
-    """Return warnings about missing verdicts, runs that took no turns, and missing times."""
+    """Return warnings about missing verdicts, missing times, and runs not made in turns."""
     rows = side_by_side.rows
     warnings = []
     compared = [row for row in rows if row.ratio and row.baseline != row.name]
@@ -136,7 +137,7 @@ def fact_named(name: str) -> Callable[[Row], str]:
 
 
 def stands_in_names(fact: str, rows: Sequence[Row]) -> bool:
-    """Return whether the name of each row already contains a fact, such as its options."""
+    """Return whether the name of each row already contains a fact, such as the options."""
     if is_option(fact):
         return all(describe_kind_of_options(row.facts) in row.name for row in rows)
     return all(row.facts[fact] and row.facts[fact] in row.name for row in rows)
@@ -226,14 +227,14 @@ def columns_of_history(entries: Sequence[Entry]) -> Iterator[Column[Entry]]:
 
 
 class Series(NamedTuple):
-    """The runs of one kind, oldest first; `name` distinguishes the kind from others."""
+    """The runs of one kind, oldest first; `name` distinguishes the kind from other kinds."""
 
     name: str
     entries: tuple[Entry, ...]
 
     @property
     def medians(self) -> list[float]:
-        """The trusted time of each run, or its median without a trusted time."""
+        """The trusted time of each run or, if a run has no trusted time, its median."""
         return [entry.trusted_seconds or entry.median_seconds or 0.0 for entry in self.entries]
 
 
@@ -250,7 +251,7 @@ def series_of(entries: Sequence[Entry]) -> list[Series]:
 
 
 def distinguish_kinds(kinds: Mapping[Kind, str]) -> dict[Kind, str]:
-    """Return the names of kinds; equal names get the facts in which their kinds differ."""
+    """Return the names of kinds; equal names are extended by the facts that differ."""
     names = dict(kinds)
     for field in ("engine", "driver", "device", "machine", "inputs", "model"):
         for name in {name for name in names.values() if [*names.values()].count(name) > 1}:

@@ -24,7 +24,7 @@ NO_SAMPLES = Samples()
 
 
 class Iteration(NamedTuple):
-    """An iteration: its number in its phase and testcase, its runner, and its place in samples."""
+    """An iteration: the number in its phase and testcase, the runner, and the index in samples."""
 
     phase: str
     number: int | None
@@ -74,7 +74,7 @@ def table_of_iterations(result: RunResult) -> Table[Iteration]:
 
 
 def rows_of(phase: str, samples: Samples) -> Iterator[Iteration]:
-    """Yield the iterations of each runner; the iterations of each testcase or item count from 0."""
+    """Yield the iterations of each runner, numbered from 0 in each testcase or item."""
     for runner in sorted({*samples.runner}) or [0]:
         own = samples.of_runner(runner)
         counts: dict[int, int] = {}

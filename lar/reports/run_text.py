@@ -100,7 +100,7 @@ def format_event(event: Event, spec: RunSpec) -> str:
 
 
 def format_end(spec: RunSpec) -> str:
-    """Describe how long the input is run."""
+    """Describe for how long, or how many times, the model is run."""
     stopping = spec.stopping
     if stopping.duration_seconds is not None:
         return f"for {stopping.duration_seconds:g} s"
@@ -134,7 +134,8 @@ def format_rows(
 ) -> Iterator[str]:
     """Yield the line of each iteration; a row has the number and the times of an iteration.
 
-    The first `warmups` iterations are the warm-up. By default their number is the spec's.
+    The first `warmups` iterations are the warm-up. By default, the spec gives the number of warm-up
+    iterations.
     """
     warmups = spec.warmup_iterations if warmups is None else warmups
     whose, iterations = format_runner(runner, spec), max(1, spec.iterations)
@@ -160,15 +161,15 @@ def feeds_in(spec: RunSpec) -> int:
 
 
 def format_runner(runner: int, spec: RunSpec) -> str:
-    """Return the end of a line that names its runner; empty if the run has only one runner."""
+    """Return the name of a runner for the end of a line; empty if the run has only one runner."""
     return f" [runner {runner}]" if spec.runners > 1 else ""
 
 
 def format_finish(result: RunResult) -> list[str]:
     """Return the line that ends a test for each runner; empty if no iteration was timed.
 
-    Scripts take this line as a sign that the test ended. If the engine failed, the line is missing.
-    If the user interrupted the run, the line has the figures so far.
+    Scripts take the line `=== finished test` as a sign that the test ended. If the engine failed,
+    the line is missing. If the user interrupted the run, the line has the figures so far.
     """
     if result.status not in ("ok", "interrupted"):
         return []
@@ -183,7 +184,7 @@ def format_finish(result: RunResult) -> list[str]:
 
 
 def format_finished(number: int, statistics: Statistics | Summary) -> str:
-    """Return load_and_run's line that ends a test, with its figures."""
+    """Return the line with which load_and_run ends a test, with the test's times."""
     return (
         f"=== finished test #{number}: time={format_ms(statistics.count * statistics.mean)}ms "
         f"avg_time={format_ms(statistics.mean)}ms "
@@ -193,7 +194,7 @@ def format_finished(number: int, statistics: Statistics | Summary) -> str:
 
 
 def format_summary(result: RunResult) -> list[str]:
-    """Return lar's own lines, which follow those of load_and_run."""
+    """Return lar's own lines, which follow the lines of load_and_run."""
     summary = result.summary or summarize(result)
     lines = []
     if summary is not None:
@@ -219,7 +220,7 @@ def format_summary(result: RunResult) -> list[str]:
 
 
 def format_profile(result: RunResult) -> list[str]:
-    """Return a line with the file of the profile and the cost of profiling; empty without one."""
+    """Return a line with the profile's file and the cost of profiling; empty without a profile."""
     settings = result.spec.settings
     place = PROFILE.of(settings) or PROFILE_HOST.of(settings)
     if not place or result.status != "ok":
@@ -238,7 +239,7 @@ def format_profile(result: RunResult) -> list[str]:
 
 
 def format_stopped(result: RunResult) -> list[str]:
-    """Return a line on a run that ended by time or by precision; empty for other runs."""
+    """Return a line on a run that was ended by a time limit or a reached precision; else empty."""
     stopped = result.stopped
     if stopped is None or stopped.ending not in ("duration", "target"):
         return []
@@ -250,7 +251,7 @@ def format_stopped(result: RunResult) -> list[str]:
 
 
 def format_queue(result: RunResult) -> list[str]:
-    """Return the figures of requests that arrived at a rate; empty for other runs."""
+    """Return the figures of a run whose requests arrive at a set rate; empty for other runs."""
     queue = summarize_queue(result)
     if queue is None:
         return []
@@ -287,7 +288,7 @@ def format_throughput(result: RunResult) -> str:
 def format_trust(summary: Summary) -> list[str]:
     """Return a line on which figure to trust and why; empty if the latency can be trusted.
 
-    This line comes first, since the figure that is read first must be right.
+    The line on trust is printed first, since the figure that is read first must be right.
     """
     verb = "was" if summary.disturbed_count == 1 else "were"
     count = f"{summary.disturbed_count} of {count_of(summary.count, 'iteration')} {verb} disturbed"
@@ -314,7 +315,8 @@ def format_median(median: float | None, interval: Interval | None = None) -> str
 def format_distribution(statistics: Summary, spec: RunSpec) -> str:
     """Return the line of latencies: minimum, median and percentiles.
 
-    Percentiles for which there are too few samples are named with the number that they need.
+    If there are too few samples for a percentile, the line has the needed number of iterations
+    instead.
     """
     title = "latency" if spec.pacing.rate is None else "service time"
     median = format_median(statistics.median, statistics.interval)
@@ -359,7 +361,7 @@ def format_last_words(result: RunResult) -> list[str]:
 
 
 class CaseLines:
-    """Makes the lines of testcases: an iteration's line comes after its assertions."""
+    """Makes the lines of testcases; the line of an iteration follows those of its assertions."""
 
     def __init__(self, spec: RunSpec) -> None:
         self.spec = spec
@@ -367,16 +369,16 @@ class CaseLines:
         self.times: list[list[float]] = [[] for _ in spec.cases]
 
     def add(self, rows: SampleRows, first: int, last: int) -> None:
-        """Take the rows from `first` up to, but without, `last`."""
+        """Add the rows from `first` to `last` - 1 to the rows whose lines are not printed yet."""
         self.waiting += zip(range(first, last), rows.times(first, last), strict=True)
 
     def take(self, judged: Judged) -> list[str]:
-        """Return the lines of a judged iteration; its last iteration also ends a test."""
+        """Return the lines of an iteration with verdicts, and the line that ends a test, if any."""
         lines = [format_verdict(verdict) for verdict in judged.verdicts if verdict.shown]
         return lines + (self.take_row() if self.waiting else [])
 
     def take_row(self) -> list[str]:
-        """Return the line of the first waiting row, and the line that ends its test."""
+        """Return the line of the first waiting row and, after a test's last row, the test's end."""
         index, row = self.waiting.pop(0)
         lines = [*format_rows([(index, row)], self.spec)]
         iteration = index - self.spec.warmup_iterations
@@ -407,12 +409,12 @@ class CaseLines:
 
 
 def format_verdict(verdict: Verdict) -> str:
-    """Return load_and_run's line of an assertion."""
+    """Return the line that load_and_run prints for an assertion."""
     return f"assertequal: err={error_of(verdict):g} (name={verdict.name} id={verdict.id})"
 
 
 def format_cases(result: RunResult) -> list[str]:
-    """Return a line on how many testcases gave the expected outputs; empty without any compared."""
+    """Return a line on how many testcases gave the expected outputs; empty if none was compared."""
     judged = [case for case in result.cases if case.passed is not None]
     if not judged:
         return []
@@ -435,7 +437,7 @@ def format_classes(item: ItemClasses, spec: RunSpec) -> str:
 
 
 def format_accuracy(result: RunResult) -> list[str]:
-    """Return a line on how many items have their class first, and among the first five.
+    """Return a line on how often the right class is the best, or among the best five.
 
     If no item has a label, the line says that the labels were read as names of classes.
     """
@@ -452,7 +454,7 @@ def format_accuracy(result: RunResult) -> list[str]:
 
 
 def format_algorithms(result: RunResult) -> list[str]:
-    """Return the lines about winograd; empty if the run did not ask for it."""
+    """Return the lines about winograd; empty if winograd was not requested."""
     if not result.algorithms:
         return []
     chosen = [choice for choice in result.algorithms if choice.winograd]
@@ -506,7 +508,7 @@ QUERY_COUNT = "result_query_count"
 
 
 def format_scenario(result: RunResult) -> list[str]:
-    """Return the lines of an ended scenario of MLPerf's load generator; empty without one."""
+    """Return the lines of an ended scenario of MLPerf's load generator; else empty."""
     scenario, found = result.spec.scenario, result.scenario
     if scenario is None or found is None:
         return []

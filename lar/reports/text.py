@@ -71,7 +71,7 @@ def common_length(texts: Sequence[str]) -> int:
 
 
 def cut_around(text: str, at: int, width: int) -> str:
-    """Return a string cut to its beginning, the part from `at`, and its end."""
+    """Return a string shortened to its beginning, the part at `at`, and its end."""
     room = width - 2 * len(CUT)
     if len(text) <= width or room < 4:
         return shorten(text, width)
@@ -94,7 +94,7 @@ SHORTEST = 16  # names are not cut below this width as long as columns can be le
 
 
 class Screen(NamedTuple):
-    """The screen for text: the width of its lines, None for any width, and if it has colours."""
+    """The screen for text: the width of a line (None for any width), and whether it has colours."""
 
     width: int | None = None
     has_color: bool = False
@@ -105,8 +105,8 @@ class Screen(NamedTuple):
     def wrap(self, line: str, indent: str = "") -> list[str]:
         """Return a line wrapped to the width of the screen; words stay whole.
 
-        Each part keeps the line's indentation. All parts after the first are also indented by
-        `indent`.
+        Each new line keeps the indentation of the whole line. All new lines after the first are
+        also indented by `indent`.
         """
         if self.width is None or len(line) <= self.width:
             return [line]
@@ -160,7 +160,7 @@ def format_rows(
 class Drawing:
     """The cells of a table as text, padded to the widths of its columns.
 
-    `given` are all columns. `shown` are the places of the columns that fit on the screen.
+    `given` are all columns. `shown` has the indices of the columns that fit on the screen.
     """
 
     def __init__(self, table: AnyTable, screen: Screen) -> None:
@@ -240,7 +240,7 @@ class Drawing:
         return self.finished(f"{layout.start}{layout.gap.join(cells)}{layout.end}", color)
 
     def finished(self, line: str, color: str) -> str:
-        """Return a line in its colour; on a screen without spaces at its end, which would wrap."""
+        """Return a line in its colour; on a screen, remove spaces at the end, which would wrap."""
         is_stripped = self.layout.is_stripped or self.screen.width is not None
         return self.screen.paint(line.rstrip() if is_stripped else line, color)
 
@@ -250,7 +250,7 @@ class Drawing:
             yield self.finished(f"{rule.left}{rule.middle.join(pieces)}{rule.right}", DIM)
 
     def head(self) -> Iterator[str]:
-        """Yield the header between its rules."""
+        """Yield the header, with the lines above and below it."""
         columns = [self.given[place] for place in self.shown]
         if any(column.group for column in columns):
             groups = self.layout.gap.join(self.groups(columns))
@@ -335,12 +335,12 @@ def fit_columns(
     contents: Sequence[int],
     room: int,
 ) -> tuple[list[int], list[int]]:
-    """Return the places of the columns that fit into a width, and the widths of all columns.
+    """Return the indices of the columns that fit into a width, and the widths of all columns.
 
     First, columns whose cells are all empty or zero are left out. Second, the padding of cells is
-    removed. Third, names lose their middle, the widest first, as long as they stay different. If
-    the table is still too wide, the columns of the highest rank are left out, from the right. The
-    first column and columns of rank 0 always stay.
+    removed. Third, names are shortened in the middle, the widest first, as long as different names
+    stay different. If the table is still too wide, the columns of the highest rank are left out,
+    from the right. The first column and columns of rank 0 always stay.
     """
     columns, layout = table.text_columns, table.layout
     shown = [*range(len(columns))]
@@ -381,9 +381,9 @@ def least_width(texts: Collection[str], longest: int) -> int:
 def narrow_widths(
     widths: list[int], least: Sequence[int], shown: Iterable[int], excess: int
 ) -> int:
-    """Take `excess` from the widths, the widest first, and return what is left of it.
+    """Subtract `excess` from the widths, the widest first; return the rest of `excess`.
 
-    No width gets below its least.
+    No width becomes smaller than its minimum in `least`.
     """
     able = [place for place in shown if widths[place] > least[place]]
     while excess > 0 and able:
@@ -402,19 +402,19 @@ def escape(text: str, letters: str) -> str:
 
 
 def centre_title(title: str, length: int, fill: str = "-") -> str:
-    """Return a title between dashes; an odd dash stands on the right side."""
+    """Return a title between dashes; a surplus dash stands on the right side."""
     left = max(length - len(title), 0) // 2
     return fill * left + title + fill * max(length - len(title) - left, 0)
 
 
 def split_lines(row: Sequence[str]) -> list[list[str]]:
-    """Return the lines of a row; cells with fewer lines are empty at the end."""
+    """Return the lines of a row; a cell with fewer lines is empty in the last lines."""
     cells = [cell.split("\n") for cell in row]
     return [[*line] for line in itertools.zip_longest(*cells, fillvalue="")]
 
 
 def wrap_cells(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    """Return the cells of a row in lines that fit their widths."""
+    """Return the cells of a row, each wrapped to the width of its column."""
     import textwrap  # needed only on narrow terminals
 
     return [
@@ -424,10 +424,11 @@ def wrap_cells(row: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 
 def align_points(cells: Sequence[str]) -> Cells:
-    """Return the cells of a column and how they are aligned, as the `tabulate` package has them.
+    """Return the cells of a column and their alignment, as the `tabulate` package makes them.
 
-    A column of nothing but numbers is aligned to the right at its decimal points, with six
-    significant digits where one has a fraction; any other is aligned to the left.
+    If all cells are numbers, they are aligned at their decimal points. If any number of the column
+    has a fraction, all numbers get six significant digits. A column with cells that are not numbers
+    is aligned to the left.
     """
     given = [cell for cell in cells if cell]
     if not given or not all(map(NUMBER.fullmatch, given)):
@@ -440,19 +441,19 @@ def align_points(cells: Sequence[str]) -> Cells:
 
 
 def places_of(number: str) -> int:
-    """Return how many characters stand behind the point, or behind the `e`; -1 without either."""
+    """Return how many characters follow the decimal point or, without a point, the `e`; else -1."""
     point = number.rfind(".")
     place = point if point >= 0 else number.rfind("e")
     return len(number) - place - 1 if place >= 0 else -1
 
 
 def format_count(value: float | None) -> str:
-    """Format a count with its thousands apart, N/A for None."""
+    """Format a count with commas between thousands; N/A for None."""
     return "N/A" if value is None else f"{value:,.0f}"
 
 
 def format_bytes(size: float | None) -> str:
-    """Format a size in the largest binary unit below it."""
+    """Format a size in the largest binary unit that is not larger than the size."""
     if size is None:
         return "N/A"
     for unit in ("B", "KiB", "MiB"):

@@ -1,7 +1,7 @@
 """The reports of `lar tune`: the result of a search, and the choices that a search would try.
 
-The result has a ranking, the best command and a verdict. The list of choices has the choices of
-each model, and those that are left out with the reasons.
+The result has a ranking, the best command and a verdict. The list of choices has the choices for
+each model, and the choices that are left out, with the reasons.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def report_space(requests: Sequence[TuneRequest]) -> Report:
 
 
 def describe_space(space: ModelSpace, not_tried: Sequence[NotTried]) -> Iterator[Part]:
-    """Yield the lines and tables of a space."""
+    """Yield the lines and tables on the choices for one model."""
     title = f"{space.model} on {space.engine}"
     yield f"{title}: {count_of(sum(len(it.choices) for it in space.dimensions), 'choice')}"
     rows = [
@@ -68,7 +68,7 @@ def describe_space(space: ModelSpace, not_tried: Sequence[NotTried]) -> Iterator
 
 
 def describe_choice(choice: Choice) -> str:
-    """Return the flags of a choice; a choice that searches also names the flag of its cache."""
+    """Return the flags of a choice; if the choice needs a search, also the flag of its cache."""
     flags = format_flags({**choice.options, **choice.search})
     return f"{flags}, kept in {flag_of(choice.cache)}" if choice.cache else flags
 
@@ -99,7 +99,8 @@ def report_tuning(result: TuneResult, *, caches: Mapping[str, str] | None = None
 
     Args:
         result: the result of the search.
-        caches: the kept cache files of the best candidate, by the key of their option.
+        caches: the cache files of the best candidate that are kept, by the key of the option that
+            names the file.
     """
     table = Table(
         name="ranking",
@@ -220,7 +221,7 @@ def command_of(result: TuneResult, caches: Mapping[str, str]) -> Iterator[str]:
 
 
 def caches_of(best: Row, space: ModelSpace, caches: Mapping[str, str]) -> dict[str, OptionValue]:
-    """Return the options for caches: their files or, for caches not kept, their searches."""
+    """Return the options for caches: the file of a kept cache, else the options of a search."""
     found: dict[str, OptionValue] = {}
     for choice in (choices_by_name(space)[name] for name in best.choices):
         stays = choice.cache in caches
@@ -229,7 +230,7 @@ def caches_of(best: Row, space: ModelSpace, caches: Mapping[str, str]) -> dict[s
 
 
 def verdict_of(result: TuneResult) -> str:
-    """Return one sentence on the winner: how much better it is, and if its outputs are right."""
+    """Return one sentence on the winner: how much better it is, and whether its outputs agree."""
     best, request = result.best, result.request
     _, _, title, sentence = GOALS[request.objective]
     title += " so far" * (result.ending == "interrupted")

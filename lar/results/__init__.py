@@ -1,13 +1,14 @@
 """Results that are kept: they are read from files, grouped and compared.
 
-This module has the facts about a result, by which lar finds, groups and distinguishes results. It
-also chooses the figure of a table: the kind of times that stands for each run.
+This module has the facts about a result, by which lar finds, groups and distinguishes results. This
+module also chooses the figure of a table: the kind of times that the table compares, which is the
+latency or the CPU time.
 
 A ratio of one run's latency to another run's CPU time says nothing. So all runs of a table have the
-same figure. It is the latency, if the latency of each run can be trusted. Else it is the CPU time,
-if that equals the latency of each run on a quiet machine. Otherwise it is the latency, and runs
-whose latency cannot be trusted are not judged. Median, minimum and items per second are computed
-from the same undisturbed iterations.
+same figure. The figure is the latency, if the latency of each run can be trusted. Else the figure
+is the CPU time, if the CPU time of each run equals the latency that the run has on a quiet machine.
+In all other cases the figure is the latency, and runs whose latency cannot be trusted are not
+judged. Median, minimum and items per second are computed from the same undisturbed iterations.
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ CALM_SHARE = 0.1  # the largest share of disturbed iterations of a calm run
 
 @dataclass(frozen=True)
 class Run:
-    """One run, and its times; they are of the table's figure.
+    """A run, with its times of the kind that the table compares.
 
-    With the trust "nothing", these are the times of all iterations, and no verdict uses them.
+    If `trust` is "nothing", the run has the times of all iterations, and no verdict uses these
+    times.
     """
 
     result: RunResult
@@ -70,7 +72,7 @@ class Run:
 
     @property
     def is_trusted(self) -> bool:
-        """Whether its times can show a difference."""
+        """Whether the run's times can show a difference."""
         return self.trust != "nothing" and self.median is not None
 
     @cached_property
@@ -108,7 +110,7 @@ def has_trusted_cpu_time(result: RunResult, summary: Summary) -> bool:
 
 
 def run_of(result: RunResult, summary: Summary | None, figure: Figure) -> Run:
-    """Return the `Run` of a result, with times of a figure."""
+    """Return the `Run` of a result, with the times that the figure asks for."""
     samples = result.samples
     if summary is None:
         return Run(result, (), "nothing", 0)
@@ -136,7 +138,8 @@ CACHES = frozenset(option.flag for option in table.OPTIONS if option.purpose == 
 class NamedResult(NamedTuple):
     """A result, its name in tables, its file, and the user's name for the file.
 
-    If a result does not name its machine, the machine has the user's name for the file.
+    If a result does not name its machine, the user's name for the file is used as the name of the
+    machine.
     """
 
     name: str
@@ -146,9 +149,9 @@ class NamedResult(NamedTuple):
 
 
 def facts_of(result: RunResult, machine: str = "") -> dict[str, str]:
-    """Return the facts of a result by name; an option's name is its flag.
+    """Return the facts of a result by name; the name of an option is its flag.
 
-    An unknown fact is an empty text; `machine` is the name of an unknown machine.
+    An unknown fact is an empty text; `machine` is used as the name of an unknown machine.
     """
     spec, engine = result.spec, result.engine
     return {
@@ -175,7 +178,8 @@ def describe_machine(machine: MachineFacts) -> str:
 def options_of(spec: RunSpec) -> dict[str, str]:
     """Return the options that decide how fast a run is, by flag; a switch has the value `yes`.
 
-    Files that are only written have no value: their place does not matter.
+    An option for a file that is only written has the value `yes` too, since the file's path does
+    not matter.
     """
     pacing = spec.pacing
     pairs = (f"{key}={value}" for key, value in sorted(spec.environment.items()))
@@ -225,7 +229,7 @@ def describe_options(facts: Mapping[str, str]) -> str:
 
 
 def describe_kind_of_options(facts: Mapping[str, str]) -> str:
-    """Return the options that runs of one kind share; the path of a cache does not count."""
+    """Return the options that runs of one kind share, without the paths of caches."""
     return describe_options(
         {name: "yes" if name in CACHES and value else value for name, value in facts.items()}
     )

@@ -50,7 +50,7 @@ NO_RESULTS = json.loads(Path(__file__).with_name("no_results.json").read_text())
 
 
 class Part(NamedTuple):
-    """Runs of one kind in a file, and their name in it; the name of an only part is empty."""
+    """Runs of one kind in a file, with a name, which is empty if the file has no other runs."""
 
     name: str
     results: tuple[RunResult, ...]
@@ -102,7 +102,7 @@ def read_parts(path: str) -> tuple[Part, ...]:
     """Return the results in a file, with repeated runs of one variant together.
 
     Raises:
-        UsageError: as `read_results`.
+        UsageError: for the reasons of `read_results`.
     """
     if path == "-":
         return parts_in(sys.stdin.buffer.read(), "standard input")
@@ -140,7 +140,7 @@ def parts_of_log(results: Sequence[RunResult]) -> tuple[Part, ...]:
 
 
 def printer_of(data: bytes) -> Engine | None:
-    """Return the engine whose program prints such lines; None for other content."""
+    """Return the engine whose program printed these lines; None for other content."""
     return next((engine for engine in all_engines() if engine.prints_log(data)), None)
 
 
@@ -162,7 +162,7 @@ def read_json(text: bytes) -> tuple[Part, ...]:
     """Return the parts in the JSON of a run or a bench; each process of a bench is a run.
 
     Raises:
-        ValueError: the text is neither, or is damaged.
+        ValueError: the text is neither a run nor a bench, or is damaged.
     """
     try:
         return (Part("", (read_result(text),)),)
@@ -211,7 +211,7 @@ def runs_of_bench(bench: BenchResult) -> tuple[RunResult, ...]:
 
 
 def runs_of_variant(bench: BenchResult, variant: VariantResult) -> tuple[RunResult, ...]:
-    """Return a result for each process of a variant, or one without samples if none was timed."""
+    """Return a result for each timed process of a variant, or one result without samples."""
     model = variant.model.path if variant.model else variant.values.get("model", "")
     shared = {name: getattr(variant, name) for name in OF_VARIANT}
     result = RunResult(
@@ -231,7 +231,7 @@ def runs_of_variant(bench: BenchResult, variant: VariantResult) -> tuple[RunResu
 
 
 def read_named(words: Sequence[str]) -> list[NamedResult]:
-    """Return the results in files, each with its own name.
+    """Return the results in files, with the names that they get in a table.
 
     Raises:
         UsageError: a file holds no result.
@@ -252,7 +252,7 @@ def read_named(words: Sequence[str]) -> list[NamedResult]:
 
 
 def paths_of(words: Sequence[str]) -> list[str]:
-    """Return the paths in words of the form `FILE` or `NAME=FILE`.
+    """Return the paths in arguments of the form `FILE` or `NAME=FILE`.
 
     Raises:
         UsageError: standard input is given twice.
@@ -264,13 +264,13 @@ def paths_of(words: Sequence[str]) -> list[str]:
 
 
 def split_name(word: str) -> tuple[str, str]:
-    """Return the name and the path in `NAME=FILE`; a word that exists as a file is a path."""
+    """Return the name and the path in `NAME=FILE`; if a file `NAME=FILE` exists, this is a path."""
     name, equals, path = word.partition("=")
     return ("", word) if not equals or not name or os.path.lexists(word) else (name, path)
 
 
 def shorten(paths: Sequence[str]) -> list[str]:
-    """Return each path in the shortest form that distinguishes it from the others."""
+    """Return each path in the shortest form that distinguishes it from the other paths."""
     normal = [os.path.normpath(path) for path in paths]
     counts = Counter(chain.from_iterable(map(endings_of, set(normal))))
     return [
@@ -298,7 +298,7 @@ def distinguish(names: Sequence[str]) -> list[str]:
 
 
 def name_of_baseline(asked: str, named: Sequence[NamedResult]) -> str:
-    """Return the name of the row for the path of a baseline; return any other text unchanged."""
+    """Return the name of the row if the baseline is given as a path; else return `asked`."""
     if any(each.name == asked for each in named):
         return asked
     return next((each.name for each in named if each.path == asked), asked)

@@ -1,6 +1,7 @@
 """Results side by side: rows of runs, the facts in which they differ, ratios and verdicts.
 
-A row stands for one or more runs. Its ratio compares it with another row, its baseline.
+A row stands for one or more runs. The ratio of a row compares this row with another row, the
+baseline.
 """
 
 from __future__ import annotations
@@ -61,8 +62,9 @@ NOT_IN_TURNS = "one side was run after the other, on a machine that did somethin
 class Check:
     """The verdict on new runs of one kind against runs of the baseline.
 
-    `new` and `baseline` are the runs whose times can be trusted; `left_out` counts the other runs.
-    `unit` is what counts as one value, and `figure` is the kind of times that is compared.
+    `new` and `baseline` are the runs whose times can be trusted; `left_out` is the number of the
+    other runs. `unit` says whether single runs or sittings (groups of runs made within minutes) are
+    compared. `figure` is the kind of times that is compared.
     """
 
     name: str
@@ -93,7 +95,8 @@ def check_kind(
 ) -> Check:
     """Compare new runs of one kind with runs of the baseline.
 
-    `others` are more stored runs of the kind, by tag. They show how much sittings differ.
+    `others` has further stored runs of this kind, by tag, which show how much sittings (groups of
+    runs made within minutes) usually differ.
     """
     sides = [new, baseline, *others.values()]
     figure, runs = figure_of([result for side in sides for result in side])
@@ -121,11 +124,11 @@ def compare_sides(
     comparisons: int = 1,
     one_machine: bool = True,
 ) -> tuple[Difference | None, Unit]:
-    """Return the difference of new runs from base runs, and the unit that counts as one value.
+    """Return how new runs differ from base runs, and whether sittings or runs were compared.
 
-    All runs are trusted. Each of `tags` has more runs of the kind, all of one program. Single runs
-    may be compared if both sides met the same states of a machine, or if they are not of
-    `one_machine`.
+    All runs are trusted. Each entry of `tags` has further runs of the same kind, made with one
+    version of the program. Single runs may be compared if both sides met the same states of a
+    machine, or if the two sides were run on different machines.
     """
     if not base or not new:
         return None, "sittings"
@@ -144,16 +147,16 @@ def compare_sides(
 
 
 def are_in_turns(one: Sequence[Run], other: Sequence[Run]) -> bool:
-    """Return whether the runs of both sides overlap in time; False if that is unknown."""
+    """Return whether the runs of both sides overlap in time; False if the times are unknown."""
     first, second = ([run.result.started_at for run in side] for side in (one, other))
     are_known = all((*first, *second))
     return are_known and min(first) <= max(second) and min(second) <= max(first)
 
 
 def usual_between_sittings(tags: Sequence[Sequence[Sitting]]) -> Spread | None:
-    """Return the spread of sittings within tags; if it is unknown, the spread between tags.
+    """Return the spread of sittings within tags or, if this is unknown, the spread between tags.
 
-    The program may have changed between tags, so their spread may be too large.
+    The program may have changed between tags, so that the spread between tags may be too large.
     """
     times = [[math.log(time_of(sitting)) for sitting in tag] for tag in tags if tag]
     within = usual_spread(times)
@@ -199,8 +202,8 @@ def logs_of(sitting: Sitting) -> list[float]:
 class Row:
     """The runs of a row of the table, and the facts about them.
 
-    `difference` compares the row with its `baseline`, which is another row. It is None if one of
-    the two rows has no trusted run.
+    `difference` compares the row with its `baseline`, which is another row. `difference` is None if
+    one of the two rows has no trusted run.
     """
 
     name: str
@@ -216,9 +219,9 @@ class Row:
 
     @cached_property
     def timed(self) -> tuple[Run, ...]:
-        """The runs from which the row's figures are computed: its trusted runs.
+        """The runs from which the row's figures are computed, which are its trusted runs.
 
-        If no run can be trusted, these are all runs that have a median.
+        If no run can be trusted, the figures are computed from all runs that have a median.
         """
         timed = [run for run in self.runs if run.median]
         return tuple([run for run in timed if run.is_trusted] or timed)
@@ -260,7 +263,7 @@ class Row:
         return min((min(run.times) for run in self.timed), default=None)
 
     def percentile(self, rank: int) -> float | None:
-        """Return a percentile of the samples of a single run; None for few samples or more runs."""
+        """Return a percentile of a single run's samples; None for few samples or several runs."""
         if len(self.timed) != 1:
             return None
         statistics = statistics_of(self.timed[0].times)
@@ -274,7 +277,7 @@ class Row:
 def find_baselines(rows: Sequence[Row], varying: Sequence[str], asked: str) -> list[Row | None]:
     """Return the baseline of each row; None for a row without a baseline.
 
-    By default, it is the first row of the same model, in any format.
+    By default, the baseline is the first row of the same model, in any format.
 
     Raises:
         UsageError: no row fits, or several rows fit.
@@ -293,7 +296,7 @@ def find_baselines(rows: Sequence[Row], varying: Sequence[str], asked: str) -> l
 
 
 def facts_asked(asked: str, varying: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Yield the facts that `asked` may stand for: a value of a fact that varies, or no options."""
+    """Yield the facts that `asked` may stand for: one fact that varies, or "no options"."""
     for fact in varying:
         yield {fact: value_asked(asked, fact)}
     if asked == "none":
@@ -301,7 +304,7 @@ def facts_asked(asked: str, varying: Sequence[str]) -> Iterator[dict[str, str]]:
 
 
 def value_asked(asked: str, fact: str) -> str:
-    """Return the value that `asked` gives a fact: `machine=...`, `--fast-run`, or a value alone."""
+    """Return the value that `asked` gives a fact, such as `x` if `asked` is `machine=x` or `x`."""
     name, equals, value = asked.partition("=")
     if equals and name in (fact, fact.lstrip("-")):
         return value
@@ -357,8 +360,9 @@ DISTURBED = "too few iterations were undisturbed"
 class SideBySide:
     """A table of results.
 
-    All rows have one `figure`. `varying` are the names of the facts that differ between rows;
-    `common` has the other facts. Rows that pool results by facts have no names of their own.
+    The times of all rows are of the kind `figure`. `varying` are the names of the facts that differ
+    between rows; `common` has the other facts. `has_names` is False if rows combine results by
+    facts.
     """
 
     figure: Figure
@@ -371,10 +375,10 @@ class SideBySide:
 def compare_results(
     named: Sequence[NamedResult], by: Sequence[str] = (), baseline: str = ""
 ) -> SideBySide:
-    """Return results side by side, with a row for each name, or for all that agree in `by`.
+    """Return results side by side, with a row for each name or, with `by`, for each set of facts.
 
     Raises:
-        UsageError: `by` names no fact, or `baseline` no row.
+        UsageError: `by` names no fact, or `baseline` names no row.
     """
     figure, runs = figure_of([each.result for each in named])
     facts = facts_of_all(named)
@@ -442,7 +446,7 @@ def rows_of(
     facts: Sequence[dict[str, str]],
     by: Sequence[str],
 ) -> list[Row]:
-    """Return a row for the results that agree in the facts `by`; without `by`, in their name.
+    """Return a row for the results that agree in the facts `by` or, without `by`, in the name.
 
     Rows come in the order of their first results.
     """
@@ -474,7 +478,7 @@ def name_of_row(facts: Mapping[str, str], by: Sequence[str]) -> str:
 
 
 def compare_rows(rows: Sequence[Row], baselines: Sequence[Row | None]) -> list[Row]:
-    """Return rows with the ratio of each to its baseline, and the verdict on it."""
+    """Return the rows with the ratios to their baselines, and the verdicts on these ratios."""
     pairs = list(zip(rows, baselines, strict=True))
     comparisons = sum(base is not None and base is not row for row, base in pairs)
     compared = []

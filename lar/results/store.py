@@ -46,7 +46,7 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class ColumnType(NamedTuple):
-    """A column: its type in SQL, its value if unknown, and a test whether a value fits.
+    """A type of column: its name in SQL, the value if unknown, and a function that checks values.
 
     Another program, or damage, may leave any value in a column.
     """
@@ -71,7 +71,8 @@ TYPES = {
 class Kind(NamedTuple):
     """The facts that runs must share to be compared.
 
-    `model` is a SHA-256, or a name if only a log is known. An unknown machine is empty.
+    `model` is a SHA-256, or a name if only a log is known. `machine` is empty if the machine is
+    unknown.
     """
 
     model: str
@@ -142,7 +143,7 @@ def entry_of(number: int, *values: Any) -> Entry:
 
 
 class Added(NamedTuple):
-    """The number of a result in the store, and whether it is new there."""
+    """The number of a result in the store, and whether the result was new to the store."""
 
     id: int
     is_new: bool
@@ -152,8 +153,9 @@ class Added(NamedTuple):
 class Selection:
     """A selection of results, which fit all conditions that are given.
 
-    `model` is a file's name or the beginning of its SHA-256. `machine` and `options` are texts
-    that these columns contain. `since` and `before` are times of storing, as ISO 8601 in UTC.
+    `model` is a file's name or the beginning of its SHA-256. `machine` and `options` are parts of
+    the texts in these columns. `since` and `before` limit the time at which a result was stored, as
+    ISO 8601 in UTC.
     """
 
     ids: tuple[int, ...] = ()
@@ -185,7 +187,7 @@ SELECT = f"""
 
 
 def default_path() -> str:
-    """Return the place of the user's own store, in the folder of the user's data."""
+    """Return the path of the user's own store, in the folder of the user's data."""
     return os.path.join(data_folder(), FILE_NAME)
 
 
@@ -215,7 +217,7 @@ def open_store(path: str | None = None, *, create: bool = False) -> Iterator[Sto
         create: make the store if it is missing.
 
     Raises:
-        UsageError: the file is missing or is something else, or it cannot be read or written.
+        UsageError: the file is missing, is not a store, or cannot be read or written.
         LarError: the disk is full, or another program keeps the store locked for too long.
     """
     place = default_path() if path is None else path
@@ -245,9 +247,9 @@ class Store(Database):
     """An open store."""
 
     def add(self, results: Iterable[RunResult], tag: str = "") -> tuple[Added, ...]:
-        """Store all results, or none if an error occurs.
+        """Store all results; if an error occurs, store no result.
 
-        A result that is there already with this tag is not stored again.
+        If the store already has a result with this tag, the result is not stored again.
 
         Raises:
             LarError: the disk is full.
@@ -263,7 +265,7 @@ class Store(Database):
             return tuple(map(self._insert, rows))
 
     def rows(self, entries: Sequence[Entry]) -> Iterator[dict[str, object]]:
-        """Return the rows of entries, for another store; each is read when it is needed.
+        """Return the rows of entries, for another store; each row is read when it is needed.
 
         Raises:
             UsageError: a row is damaged.
@@ -313,7 +315,7 @@ class Store(Database):
         """Return a result.
 
         Raises:
-            UsageError: there is no result with that number, or it is damaged.
+            UsageError: the store has no result with this number, or the result is damaged.
         """
         with explained(self.path):
             row = self._connection.execute(PACKED, (number,)).fetchone()

@@ -1,14 +1,17 @@
-"""Decides the next step of a search for the fastest settings, from the results so far alone.
+"""Decides the next step of a search for the fastest settings, only from the results so far.
 
 1. Measure the plain run of each model, so that engines compete from the start.
 2. Measure the first choice of each dimension, beginning with the engine that leads.
 3. Play rounds of the best candidate so far, candidates that may still beat it, and new candidates.
    New candidates are of three kinds in turn: combinations of choices that helped, other single
-   choices, and candidates that differ from the best in one choice, since some choices help only
-   together with others. If there is time, the engine itself searches for algorithms.
-4. At the end, measure the best beside the plain run, until it is proven or the time is spent.
+   choices, and candidates that differ from the best in one choice. The third kind is needed, since
+   some choices help only together with other choices. If there is time, the engine itself searches
+   for algorithms.
+4. At the end, measure the best candidate beside the plain run, until the candidate is proven to be
+   faster or the time is spent.
 
-The candidates of a model are single choices, combinations and neighbours, some with a cache.
+The candidates of a model are single choices, combinations, and neighbours, which differ from
+another candidate in one choice. Some candidates have a cache.
 """
 
 from __future__ import annotations
@@ -113,7 +116,8 @@ class Combinations:
     def cache_of(self, candidate: Candidate) -> str:
         """Return the file name of a candidate's cache; empty if the candidate has no cache.
 
-        Candidates share a cache if they agree in all choices on which its content depends.
+        Candidates share a cache if they agree in all choices on which the content of the cache
+        depends.
         """
         name = next((it for it in candidate.choices if self.choices[it].cache), "")
         if not name:
@@ -204,7 +208,7 @@ IsValid = Callable[[Candidate], bool]
 class Step(NamedTuple):
     """The next step of a search: candidates that are measured together.
 
-    `seconds` is the expected time of the step; for a search it is the time limit.
+    `seconds` is the expected time of the step; for an engine's search, this is the time limit.
     """
 
     kind: RoundKind
@@ -266,7 +270,8 @@ class Survey:
     def ordered(self) -> list[Candidate]:
         """The candidates that may win, the best first.
 
-        Each seems better than the plain run by the margin. The baseline is among them too.
+        Each of these candidates seems better than the plain run by at least the margin. The
+        baseline is in the list too.
         """
         able = best_first(self.evidence, self.evidence.able)
         limit = -math.log1p(self.request.margin)
@@ -279,7 +284,7 @@ class Survey:
     # The next step
 
     def plain_runs(self) -> Step | None:
-        """Return the first step, the plain run of each model; None if they were measured."""
+        """Return the first step, the plain run of each model; None if already measured."""
         if BASELINE in self.evidence.scores:
             return None
         plains = tuple(it.plain for it in self.combinations if self.fate(it.plain) == "ok")
@@ -362,8 +367,8 @@ class Survey:
     def is_new(self, candidate: Candidate) -> bool:
         """Return whether a candidate is untried and can be run.
 
-        A candidate that contains a failed choice cannot be run. Its cache must be filled, and its
-        loading must fit into the budget.
+        A candidate that contains a failed choice cannot be run. The cache of the candidate must be
+        filled, and loading the candidate must fit into the budget.
         """
         space = self.combinations[candidate.model]
         return (
@@ -398,9 +403,10 @@ class Survey:
     def singles(self, which: Literal["first", "other", "far"]) -> Iterator[Candidate]:
         """Yield candidates of a single choice, those of the model that leads first.
 
-        `first` and `other` are for models whose plain run is near the leader's: they stand for the
-        first choice of each dimension and for the other choices. `far` stands for all choices of
-        the slower models. Choices that the user has to allow come first: they repair a defect.
+        `first` and `other` are for models whose plain run is nearly as fast as the fastest plain
+        run. `first` stands for the first choice of each dimension, and `other` for the other
+        choices. `far` stands for all choices of the slower models. Choices that the user has to
+        allow come first, since such choices repair a defect.
         """
         levels = self.evidence.levels
         plains = [each for each in self.combinations if each.plain in levels]
@@ -449,7 +455,7 @@ class Survey:
 
     @cached_property
     def effects(self) -> list[dict[str, float]]:
-        """For each model, the logarithm of the factor by which each choice alone changes time."""
+        """For each model, the logarithm of the factor by which one choice changes the time."""
         levels = self.evidence.levels
         return [
             {
@@ -463,8 +469,8 @@ class Survey:
     def expect(self, candidate: Candidate) -> float:
         """Return the expected level of a candidate, as a logarithm like `Evidence.levels`.
 
-        It starts from the largest measured subset of its choices, and adds the effect of each other
-        choice.
+        The level is that of the largest measured subset of the candidate's choices, plus the effect
+        of each of the other choices.
         """
         levels, effects = self.evidence.levels, self.effects[candidate.model]
         choices = set(candidate.choices)
@@ -489,9 +495,10 @@ class Survey:
         return (each for each in self.evidence.searches if self.has_cache(each))
 
     def search(self, left: float) -> Step | None:
-        """Return the step of an engine's search for its best candidate; None if no search pays.
+        """Return the step in which an engine searches for algorithms; None if no search pays off.
 
-        The expected gain must beat the best candidate, and the search must fit into the time left.
+        With the expected gain, the searched candidate must beat the best one, and the search must
+        fit into the time left.
         """
         for candidate in self.worth_searching():
             seconds = self.search_seconds(candidate)
@@ -500,7 +507,7 @@ class Survey:
         return None
 
     def worth_searching(self) -> Iterator[Candidate]:
-        """Yield the best candidate of each model, with each search that was not made yet."""
+        """Yield the best candidate of each model, with each search that is still to be made."""
         levels = self.evidence.levels
         for space in self.combinations:
             own = (it for it in self.ordered if it.model == space.model)
@@ -514,7 +521,7 @@ class Survey:
                     yield found
 
     def search_seconds(self, candidate: Candidate) -> float:
-        """Return the expected seconds of a search: the time of the model's last one, or a guess."""
+        """Return the expected seconds of a search: those of the model's last search, or a guess."""
         known = [
             result.wall_seconds
             for other, result in self.evidence.searches.items()
@@ -539,7 +546,8 @@ class Survey:
     def shorten(self, step: Step, left: float) -> Step | None:
         """Return a step with only as many candidates as there is time for.
 
-        Return None without time for one candidate beside the plain run. A search is not shortened.
+        Return None if there is no time for one candidate beside the plain run. A search is not
+        shortened.
         """
         if step.kind == "search":
             return step
@@ -552,7 +560,7 @@ class Survey:
     def seconds_to_prove(self) -> float:
         """The seconds of the budget that are reserved for the proof of the best candidate.
 
-        The next round measures the best candidate too, and is not counted.
+        No time is reserved for the next round, since it measures the best candidate in any case.
         """
         if self.best == BASELINE or self.evidence.is_proven(self.best):
             return 0.0

@@ -1,8 +1,8 @@
 """Judges the candidates of a search by the processes that were measured.
 
-Each process is the result of a run (`RunResult`). The processes of one round took turns on one
-machine, and the plain run of the first model was among them. So the state of the machine hardly
-affects the ratio of two processes. `lar.measurement.differences` decides which is faster.
+Each process is the result of a run (`RunResult`). The processes of one round, which include the
+plain run of the first model, took turns on one machine. So the state of the machine hardly affects
+the ratio of two processes. `lar.measurement.differences` decides which candidate is faster.
 
 The objective of a search is one number for each process: latency, throughput, memory or p99.
 """
@@ -34,7 +34,7 @@ FEWEST_CALM = 4
 
 
 def score_of(objective: Objective, result: RunResult) -> float | None:
-    """Return the objective of a process, in seconds or bytes; None if it was not measured.
+    """Return the value of the objective for a process, in seconds or bytes; None if unknown.
 
     Latency is the median time of the undisturbed iterations. Throughput is returned as seconds per
     iteration: the time of the slowest copy, divided by the number of iterations of all copies.
@@ -117,7 +117,7 @@ class Evidence:
         return [it for it in self.trials if it.candidate == candidate and it.kind != "search"]
 
     def fastest(self, candidate: Candidate) -> float:
-        """Return the shortest iteration of a candidate in seconds; 0 without any measured."""
+        """Return the shortest iteration of a candidate in seconds; 0 without iterations."""
         times = (min(it.result.samples.end_to_end, default=0.0) for it in self.trials_of(candidate))
         return min(filter(None, times), default=0.0)
 
@@ -132,7 +132,7 @@ class Evidence:
         return [each for each in self.scores if self.fates[each] == "ok" and each in self.levels]
 
     def log_ratios(self, first: Candidate, second: Candidate) -> list[float]:
-        """Return the logarithm of second's objective over first's, for each round with both."""
+        """Return, for each round with both, the logarithm of second's objective over first's."""
         ours, theirs = self.scores.get(second, {}), self.scores.get(first, {})
         return [math.log(ours[at] / theirs[at]) for at in ours if at in theirs]
 
@@ -146,7 +146,7 @@ class Evidence:
     def usual(self) -> dict[int, Spread | None]:
         """For each model, how much the ratios of its candidates differ between rounds.
 
-        All candidates of a model count together, since other work disturbs each engine differently.
+        All candidates of a model are pooled, since other work disturbs each engine differently.
         """
         found: dict[int, Spread | None] = {}
         for model in {each.model for each in self.scores}:
@@ -161,7 +161,7 @@ class Evidence:
     ) -> Difference | None:
         """Return the difference that a candidate's ratios show; None without ratios.
 
-        If there are few ratios, the spread of the model's other candidates counts too.
+        If there are few ratios, the spread of the model's other candidates is used too.
         """
         usual = self.usual.get(candidate.model) if len(ratios) <= FIRST_LOOK else None
         pairs = [[ratio] for ratio in ratios]
@@ -170,7 +170,7 @@ class Evidence:
     def compare(
         self, first: Candidate, second: Candidate, *, comparisons: int = 1
     ) -> Difference | None:
-        """Return how the second candidate differs from the first; None if no round had both.
+        """Return how the second candidate differs from the first; None if no round has both.
 
         The baseline is a candidate of the first model.
         """
@@ -178,11 +178,11 @@ class Evidence:
         return self.judge(self.log_ratios(first, second), noisier, comparisons)
 
     def proof_of(self, candidate: Candidate) -> tuple[list[float], int]:
-        """Return the logarithms of the ratios that may prove a candidate, and a number of risks.
+        """Return the log ratios that may prove a candidate, and how many candidates share the risk.
 
-        The number is how many chosen candidates share the risk of a false proof. A candidate was
-        chosen by its first process, so that this process does not count. A plain run was not
-        chosen: all its ratios count.
+        The shared risk is the risk that a proof is false. A candidate was chosen by its first
+        process, so that the proof does not use this process. A plain run was not chosen, so that
+        all its ratios are used.
         """
         ratios = self.log_ratios(BASELINE, candidate)
         if not candidate.choices:
@@ -191,9 +191,10 @@ class Evidence:
         return ratios[1:], max(1, proven)
 
     def proofs_of(self, candidate: Candidate) -> list[Difference]:
-        """Return how a candidate differs from the baseline at each look, in the order of the looks.
+        """Return how a candidate differs from the baseline, judged anew at each look at the ratios.
 
-        Looks with fewer pairs than `FIRST_LOOK` share the risk of that first look.
+        Looks at fewer pairs of processes than `FIRST_LOOK` share the risk of error that one look at
+        `FIRST_LOOK` pairs has.
         """
         ratios, proven = self.proof_of(candidate)
         found = (
@@ -208,9 +209,9 @@ class Evidence:
         return any(each.verdict == "faster" for each in self.proofs_of(candidate))
 
     def likely(self, candidate: Candidate) -> Difference | None:
-        """Return how a candidate differs from the baseline, by one look at its proof.
+        """Return how a candidate differs from the baseline, by a single look at all ratios.
 
-        Return None if this look does not show that the candidate is better.
+        Return None if a single look does not show that the candidate is better.
         """
         ratios, proven = self.proof_of(candidate)
         found = self.judge(ratios, candidate, proven, once=True)
@@ -219,7 +220,7 @@ class Evidence:
     def is_far_shorter(self, candidate: Candidate) -> bool:
         """Return whether the shortest iterations suggest that a candidate beats the baseline.
 
-        Other work hardly affects this answer.
+        Other work on the machine hardly affects the shortest iterations.
         """
         shortest = self.fastest(candidate)
         return self.objective == "latency" and 0 < shortest * FAR_SHORTER < self.fastest(BASELINE)

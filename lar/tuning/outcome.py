@@ -98,7 +98,7 @@ def make_file(space: ModelSpace, model: str, options: Mapping[str, Any]) -> None
 
 
 def describe_space(found: Deployment, spec: RunSpec, place: str) -> Iterator[str]:
-    """Yield lines on what a packed file holds, and which options its runs need besides."""
+    """Yield lines on what a packed file holds, and which options its runs still need."""
 
     def flags(keys: Iterable[str]) -> str:
         return format_flags({key: spec.settings[key] for key in keys})
@@ -151,9 +151,10 @@ class Tuning(TuneResult):
 def find_best(survey: Survey) -> Candidate:
     """Return the candidate that won.
 
-    This is the first candidate that is proven to be better than the plain run, else the first that
-    is likely to be better. Without both, a candidate wins whose shortest iteration is far shorter
-    than the plain run's; this happens if other work disturbed the search very much.
+    The winner is the first candidate that is proven to be better than the plain run, or else the
+    first candidate that is likely to be better. If other work disturbed the search so much that no
+    candidate is proven or likely to be better, the winner is a candidate whose shortest iteration
+    is far shorter than the plain run's.
     """
     others = [it for it in survey.ordered if it != BASELINE]
     proven = (it for it in others if survey.evidence.is_proven(it))
@@ -222,7 +223,8 @@ def shown_difference(
 ) -> Difference | None:
     """Return how a candidate differs from the plain run; None for the plain run itself.
 
-    For the best candidate, the difference may come from its proof, or from a likely proof.
+    For the best candidate, the difference may be the one that proves that the candidate is better,
+    or that makes this likely.
     """
     if candidate == BASELINE:
         return None
@@ -235,7 +237,7 @@ def shown_difference(
 
 
 def agreement_of(results: list[RunResult], evidence: Evidence) -> tuple[str, float | None]:
-    """Return the worst agreement of some processes' outputs with the plain run's, and its error."""
+    """Return the worst agreement of processes' outputs with the plain run's, and the error."""
     errors = [error.relative for it in results for error in it.numeric_errors]
     if any(it.status == "failed" and it.phase == "done" for it in results):
         return "different", max((it for it in errors if it is not None), default=None)
@@ -387,4 +389,4 @@ def check_settings_place(output: OutputFile) -> None:
         UsageError: the settings would go to standard output.
     """
     if output.to_stdout:
-        raise UsageError("settings go to a file, beside their cache", "give a name", flag=FLAG)
+        raise UsageError("settings need a folder for their cache", "give a file name", flag=FLAG)

@@ -69,7 +69,7 @@ class Entrant:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundOrder:
-    """A round to play: the baseline comes first.
+    """A round to play, in which the baseline comes first.
 
     `seconds` is how long to measure. A process that is not ready within `left_seconds` is ended.
     """

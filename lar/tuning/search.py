@@ -1,4 +1,4 @@
-"""The loop of a search: decide what to measure next, have it measured, keep the result."""
+"""The loop of a search: decide on the next step, measure its candidates, keep the results."""
 
 from __future__ import annotations
 
@@ -79,25 +79,28 @@ def tune(
     margin: float = 0.01,
     **options: Any,
 ) -> Tuning:
-    """Search for the fastest settings of a model that keep its numbers right.
+    """Search for the settings that make a model fastest and keep its outputs right.
 
     Args:
         models: a model file, or the files of one model in several formats, which compete.
         inputs: the inputs of all candidates, as `lar.run` takes them.
-        session: a file that keeps all results. A later search with this file continues from them.
+        session: a file that keeps all results. A later search with this file continues from these
+            results.
         budget: how long to search at most: a number of seconds, "90s" or "2m". All searches with
             one session share the budget.
         space: `quick`, `full`, or a file that lists what to try.
-        engines: the names of the engines to try. If empty, each model has its default engine.
+        engines: the names of the engines to try. If `engines` is empty, each model has its default
+            engine.
         objective: what to minimise.
         allow: what may be tried beyond the engines' own options.
         tolerance: how far outputs may be from the plain run's, as |a - e| / max(|a|, |e|, 1).
-        margin: end when no candidate left can win by this part of the time, such as 0.01.
+        margin: the search ends when no remaining candidate can win by this share of the time, such
+            as 0.01.
         options: the flags of `lar run` by key, for all candidates.
 
     Returns:
         The result, with `best`, `settings`, `ranking` and `write_settings(path)`. A candidate that
-        crashes has a row of the ranking.
+        crashes has a row in the ranking too.
 
     Raises:
         UsageError: a model, an option or a value cannot be used.
@@ -176,7 +179,7 @@ def search_with(
 
 @dataclass
 class Search:
-    """A search: it starts from the results in its session and measures until it ends."""
+    """A search, which starts from the results in a session and measures until the end."""
 
     request: TuneRequest
     session: Session
@@ -294,7 +297,7 @@ class Search:
         self.session.add(trial._replace(result=replace(trial.result, spec=spec)))
 
     def fill_cache(self, step: Step) -> None:
-        """Let an engine search for algorithms; a search that runs out of time keeps its finds."""
+        """Let an engine search for algorithms; after the time limit, keep what was found."""
         (candidate,) = step.candidates
         spec = self.plan(candidate, "search").spec
         assert spec is not None
@@ -324,7 +327,7 @@ class Search:
     def spec_of(self, candidate: Candidate, kind: RoundKind) -> RunSpec | None:
         """Return the spec of the run that measures a candidate.
 
-        Return None if rules refuse the run, or if its cache is gone.
+        Return None if rules refuse the run, or if the candidate's cache is gone.
         """
         spec = self.plan(candidate, kind).spec
         if spec is not None and kind == "search":
@@ -345,7 +348,7 @@ class Search:
         return {key: self.session.cache_place(name) for key in keys}
 
     def entrant_of(self, candidate: Candidate, seconds: float) -> Entrant:
-        """Return a candidate as the entrant of a round; `seconds` is its known iteration time."""
+        """Return a candidate as the entrant of a round; `seconds` is the time of an iteration."""
         variant = self.plan(candidate, "round")
         if variant.spec is None:  # the candidate's cache is gone
             raise variant.failure.to_error() if variant.failure else LarError("cannot be run")

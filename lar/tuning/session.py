@@ -1,4 +1,4 @@
-"""The session of a search: a store of results, like that of `lar history`, with caches beside it.
+"""The session of a search: a store of results like that of `lar history`, with cache files.
 
 The tag of a result names its round and candidate: `round 3: nchw44 + 2 threads`. Results of another
 model, machine, engine or command are not used.
@@ -35,7 +35,7 @@ SpecOf = Callable[[Candidate, RoundKind], RunSpec | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """The facts that make results valid: the machine, and the models and engines of the spaces.
+    """The facts in which a valid result agrees with the search: machine, models and engines.
 
     The version of an engine is empty if it is unknown.
     """
@@ -133,7 +133,7 @@ class Session:
                 self.unused += 1
 
     def candidate_of(self, choices: str, result: RunResult) -> Candidate | None:
-        """Return the candidate of a result; None if the result is not valid here."""
+        """Return the candidate of a result; None if it is not valid for the search."""
         for number, space in enumerate(self.spaces):
             same = (space.engine, space.model) == (result.spec.engine, result.spec.model)
             if same and self.facts.fit(result, number):
@@ -143,7 +143,7 @@ class Session:
         return None
 
     def add(self, trial: Trial) -> None:
-        """Store the result of a process; the result is on the disk when this returns.
+        """Store the result of a process; afterwards, the result is on the disk.
 
         Raises:
             LarError: the disk is full.
@@ -184,7 +184,7 @@ def open_session(place: str, request: TuneRequest, facts: Facts) -> Iterator[Ses
     """Open a session for a search, or begin a new session.
 
     Raises:
-        UsageError: the file is no session, or another process searches with it.
+        UsageError: the file is no session, or another process uses the session.
         LarError: the disk is full.
     """
     refuse_no_database(place, FLAG)

@@ -1,8 +1,8 @@
-"""The choices of a search for the fastest settings: spaces of models, and runs of candidates.
+"""The choices that a search for the fastest settings may try, and the runs of candidates.
 
-An engine declares the choices that can matter at a site (`Engine.dimensions`). A space keeps the
-choices that the user asks for and allows, on which the objective depends, and that may be combined
-with the user's options.
+An engine declares the choices that can matter on a machine and a device (`Engine.dimensions`). A
+space has only choices that the user asks for and allows, that affect the objective, and that may be
+combined with the user's options.
 
 The file of `--space FILE` lists the choices to try, by dimension:
 
@@ -11,7 +11,7 @@ The file of `--space FILE` lists the choices to try, by dimension:
      "algorithms": ["fast-run"]}
 
 A choice is a name that `lar tune --list-space` prints, or flags. `quick` and `full` stand for the
-engine's own choices in that dimension.
+engine's own choices in a dimension.
 
 A command line becomes one request for each model. The request covers the model's twins: files of
 the same model in other formats.
@@ -105,12 +105,12 @@ def wrong(path: str, problem: str, hint: str = "") -> UsageError:
 def choose_listed(
     path: str, listed: Listed, declared: Sequence[Dimension], others: Sequence[Dimension]
 ) -> tuple[Dimension, ...]:
-    """Return the dimensions that a file lists, with choices of an engine and choices by flags.
+    """Return the dimensions that a space file lists, with choices given by name or by flags.
 
     `others` are the dimensions that other engines declare; their choices are ignored.
 
     Raises:
-        UsageError: a string is neither a choice nor flags, or a choice is given twice.
+        UsageError: a string is neither a choice's name nor flags, or a choice is given twice.
     """
     found = []
     for name, given in listed.items():
@@ -207,7 +207,7 @@ def options_in(text: str) -> dict[str, OptionValue]:
         if option.purpose not in ("setting", "cache") and option not in (ENGINE_ENV, DRIVER):
             raise UsageError(
                 "does not say how the engine computes",
-                f"give it to all candidates: lar tune MODEL {option.flag} ...",
+                f"give the option to all candidates: lar tune MODEL {option.flag} ...",
                 flag=option.flag,
             )
     return {
@@ -221,8 +221,9 @@ def connect_caches(
 ) -> Iterator[Dimension]:
     """Yield dimensions whose caches depend on every other dimension that may affect them.
 
-    The names of the file's dimensions do not decide this: such a dimension may have another name
-    than the engine's, or hold choices of several dimensions.
+    The names in a space file do not decide which dimensions affect a cache, since a dimension of
+    the file may have another name than that of the engine, or choices of several of the engine's
+    dimensions.
     """
     homes = {choice.name: each.name for each in declared for choice in each.choices}
     for dimension in found:
@@ -248,7 +249,7 @@ NO_FILE = "not searched yet"
 
 
 class SurveyedSpace(NamedTuple):
-    """The space of a model, and the choices that are left out of it."""
+    """The space of a model, and the choices that are left out of this space."""
 
     space: ModelSpace
     left_out: tuple[NotTried, ...] = ()
@@ -259,8 +260,8 @@ def survey_space(
 ) -> SurveyedSpace:
     """Return the choices to try with a model on this machine, and those left out with reasons.
 
-    `options` are the user's options, for all candidates. A choice that sets one of them is not
-    tried. The spaces of `asked` are ignored.
+    `options` are the user's options, for all candidates. A choice that sets one of these options is
+    not tried. The spaces of `asked` are ignored.
 
     Raises:
         UsageError: the plain run of the model is refused, or the file of the space is wrong.
@@ -296,7 +297,7 @@ def survey_space(
 
 
 def dimensions_of_others(chosen: Engine, site: Site, model: Path) -> list[Dimension]:
-    """Return the dimensions of all engines but the chosen one; they may run a twin of the model."""
+    """Return the dimensions of the other engines, which may run the model in another format."""
     found: list[Dimension] = []
     for engine in all_engines():
         # An engine may try to read the model, which may not be of its format.
@@ -323,8 +324,8 @@ def take_given_caches(
 ) -> Iterator[Dimension]:
     """Yield the dimensions with one more choice for each cache that the user gives.
 
-    The given cache competes with the cache that a search fills. It is removed from `shared`, so
-    that only candidates with this choice use it.
+    The given cache competes with the cache that a search fills. The given cache is removed from
+    `shared`, so that only candidates with this choice use it.
     """
     for dimension in dimensions:
         keys = {choice.cache for choice in dimension.choices} & shared.keys()
@@ -374,7 +375,8 @@ def find_permits(choice: Choice, known: Iterable[Dimension]) -> set[Allowed]:
     """Return all that the user has to allow for a choice.
 
     Flags in a file may contain several of the engine's choices, and each may need a permission. If
-    one contained choice contains another, only the larger choice counts.
+    one of the contained choices contains another choice, only the larger choice needs its
+    permission.
     """
     parts = [each for dimension in known for each in dimension.choices if each.options]
     held = [each for each in parts if each.options.items() <= choice.options.items()]
@@ -397,9 +399,9 @@ def plan_candidate(
 ) -> Variant:
     """Return the run of a candidate: a variant with its spec, or with the reason for a refusal.
 
-    `caches` has cache files by the key of the option that names them. With `searching`, the run
-    fills its cache. If the file of a candidate's cache is missing, only the rules are checked: the
-    variant then has a failure, or neither a spec nor a failure.
+    `caches` has cache files by the key of the option that names the file. With `searching`, the run
+    fills the candidate's cache. If the file of a candidate's cache is missing, only the rules are
+    checked: the variant then has no spec, and it has a failure if the rules refuse the run.
     """
     space = spaces[candidate.model]
     options: dict[str, Any] = dict(options_of(candidate, space))
@@ -448,7 +450,7 @@ def find_set_twice(choices: Iterable[Choice]) -> UsageError | None:
 
 
 def set_twice(one: Choice, other: Choice, flag: str) -> UsageError:
-    return UsageError(f"{one.name} and {other.name} both set {flag}", "leave one of them out")
+    return UsageError(f"{one.name} and {other.name} both set {flag}", "leave one of the two out")
 
 
 def group_models(given: Iterable[str]) -> list[tuple[str, ...]]:
@@ -485,7 +487,7 @@ def models_of_folder(folder: str) -> list[str]:
     formats = [each for engine in all_engines() for each in engine.formats]
     names = sorted(models_in(Path(folder), formats))
     if not names:
-        raise UsageError("has no model in it", "give a model file", subject=folder)
+        raise UsageError("contains no model", "give a model file", subject=folder)
     return [os.path.join(folder, name) for name in names]
 
 
@@ -498,12 +500,12 @@ def make_request(
     """Return the request of a search for one model and its twins, with a space for each.
 
     Raises:
-        UsageError: a model cannot be read, or none of the asked engines reads it.
+        UsageError: a model cannot be read, or no requested engine reads any of the models.
     """
     able = [(model, name) for model in models for name in find_engines(model, options, engines)]
     if not able:
         raise UsageError(
-            f"none of these engines reads {', '.join(models)}",
+            f"no requested engine reads {', '.join(models)}",
             "`lar engines` lists them",
             flag=f"--engines {','.join(engines)}",
         )
@@ -522,11 +524,12 @@ def find_engines(
 ) -> list[str]:
     """Return the engines that run a model in a search.
 
-    These are the asked engines that read its format or, if none is asked for, the engine of a run.
-    `all` stands for all installed engines except exact engines, which are slow.
+    A requested engine runs the model if the engine reads its format. Without a request, the engine
+    that a run would use is returned. `all` stands for all installed engines except exact engines,
+    which are slow.
 
     Raises:
-        UsageError: there is no such engine, or none reads the model.
+        UsageError: a requested engine does not exist, or no engine reads the model.
     """
     chosen = engine_for(Path(model), ENGINE.of(options))
     if not asked:
@@ -538,10 +541,10 @@ def find_engines(
 
 
 def engine_asked(name: str) -> Engine:
-    """Return the engine of a name in `--engines`.
+    """Return the engine that a name in `--engines` stands for.
 
     Raises:
-        UsageError: there is no such engine.
+        UsageError: no engine has this name.
     """
     try:
         return engine_named(name)

@@ -181,7 +181,7 @@ def test_what_fails_there_fails_here(
     assert (here.returncode, here.stderr) == (there.returncode, there.stderr)
     assert there.returncode == 2
     there = run_lar(script(write_script), *elsewhere, "--on", "riscv")
-    assert there.stderr.endswith("has the label 'riscv'\nhint: labels: arm, x86\n")
+    assert there.stderr.endswith("has the label 'riscv'\nhint: known labels: arm, x86\n")
     assert there.returncode == 2
 
 
@@ -215,7 +215,7 @@ def test_a_worker_writes_nowhere_else(tmp_path: Path, place: str) -> None:
     sending.add(str(tmp_path / "model"))
     known = written.split("/", 2)[2]
     for wrong in (place.format(known), *sending.files):
-        with pytest.raises(LarError, match=r"leads out of|nobody asked"):
+        with pytest.raises(LarError, match=r"leads out of|did not ask"):
             sending.receive(Answer(root="/x", written={wrong: b"changed"}))
     assert (tmp_path / "model").read_text() == "kept"
     sending.receive(Answer(root="/x", written={known + "/0": b"tensor"}))

@@ -27,7 +27,7 @@ def test_an_option_that_a_style_lacks_names_the_styles_that_have_it() -> None:
     key, lacking = next(
         (key, name) for name in STYLES for key in sorted(KEYS) if key not in STYLES[name].options
     )
-    with pytest.raises(UsageError, match=f"the style {lacking} does not know this") as caught:
+    with pytest.raises(UsageError, match=f"{lacking} does not know this option") as caught:
         collect_report_options({key: "x"}, lacking, STYLES[lacking])
-    able = caught.value.hint.removeprefix("styles that do: ").split(", ")
+    able = caught.value.hint.removeprefix("styles with this option: ").split(", ")
     assert able == [name for name, style in STYLES.items() if key in style.options]

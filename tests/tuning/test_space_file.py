@@ -213,7 +213,7 @@ def test_engines_are_those_that_read_a_model(run_lar: RunLar, root: Path) -> Non
     for name in ("openvino", "mnn"):
         assert (f"{model} on {name}: " in every) == engine_named(name).is_installed
     refused = run_lar("tune", model, "--list-space", "--engines", "megengine", code=2)
-    expected = f"--engines megengine: none of these engines reads {model}"
+    expected = f"--engines megengine: no requested engine reads {model}"
     assert refused.stderr.startswith(f"lar: error: {expected}\n")
     unknown = run_lar("tune", model, "--list-space", "--engines", "onnxruntim")
     assert "--engines: there is no engine 'onnxruntim'" in unknown.stderr

@@ -1,4 +1,7 @@
-"""The styles of `lar report`: a table with a row for each style; each has its own module."""
+"""The styles of `lar report`, as a table with a row for each style.
+
+Each style has its own module.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +27,13 @@ if TYPE_CHECKING:
 class Style(NamedTuple):
     """A style of reports, with the values of options that it accepts.
 
-    The function `build` of its module takes a profile, the options that are set and, for a diff,
-    the baseline. `options` are the keys of the accepted options of `lar report`; others are
-    refused. `sorts` and `groups` are the values of --sort and --group-by, with the default first.
-    `views` are the values of --view; by default all views are shown. Text has `columns` only if
-    --columns names them. `former_views` maps old names of views to new ones. `profiles` are the
-    accepted numbers of profiles; with `takes_pairs`, further pairs are accepted too. With
-    `as_recorded`, the cost of profiling is not subtracted from times.
+    The function `build` of the style's module gets a profile, the options that are set and, for a
+    diff, the baseline. `options` has the keys of the options of `lar report` that the style
+    accepts. `sorts` and `groups` are the values of --sort and --group-by, with the default first.
+    `views` are the values of --view; by default all views are shown. The text has a column of
+    `columns` only if --columns names this column. `former_views` maps old names of views to new
+    ones. `profiles` has the accepted numbers of profiles; with `takes_pairs`, further pairs of
+    profiles are accepted. With `as_recorded`, the cost of profiling is not subtracted from times.
     """
 
     module: str
@@ -46,7 +49,7 @@ class Style(NamedTuple):
     former_views: Mapping[str, str] = {}
 
     def build(self, profile: Profile, options: Mapping[str, Any], *others: Profile) -> Report:
-        """Return the report; the module is imported for it."""
+        """Import the module of the style, and return the report that `build` makes."""
         made: Report = import_module(self.module).build(profile, options, *others)
         return made
 
@@ -201,7 +204,7 @@ KEYS = frozenset().union(*(style.options for style in STYLES.values()))
 
 
 def parse_time(text: str) -> float:
-    """Parse a limit of times in seconds: it may have a unit, or be 0, negative or infinite."""
+    """Parse a time limit in seconds, which may have a unit, or be 0, negative or infinite."""
     with contextlib.suppress(argparse.ArgumentTypeError):
         return parse_duration(text)
     problem = f"{text!r} is not a number of seconds"
@@ -247,8 +250,8 @@ def collect_report_options(values: Mapping[str, Any], name: str, style: Style) -
         if key not in style.options:
             able = [other for other, each in STYLES.items() if key in each.options]
             raise UsageError(
-                f"the style {name} does not know this",
-                f"styles that do: {', '.join(able)}",
+                f"the style {name} does not know this option",
+                f"styles with this option: {', '.join(able)}",
                 flag=flag_of(key),
             )
     check_choice("sort", given.get("sort"), style.sorts, name)
@@ -267,7 +270,7 @@ def check_choice(key: str, value: str | None, known: tuple[str, ...], name: str)
     """Refuse a value that a style does not accept; a sort key may begin with + or -.
 
     Raises:
-        UsageError: the hint has the nearest accepted value, and all accepted values.
+        UsageError: the style does not accept the value; the hint lists the accepted values.
     """
     plain = re.sub(r"^[+-]", "", value or "")
     if value is None or not known or plain in known:
@@ -276,7 +279,7 @@ def check_choice(key: str, value: str | None, known: tuple[str, ...], name: str)
 
     near = nearest_spelling(plain, known)
     raise UsageError(
-        f"the style {name} does not know it",
-        f"{near and f'did you mean {near}? '}it knows {', '.join(known)}",
+        f"the style {name} does not know this value",
+        f"{near and f'did you mean {near}? '}known values: {', '.join(known)}",
         flag=f"{flag_of(key)} {value}",
     )

@@ -1,7 +1,8 @@
 """The style `diff`: compares the iterations and operators of two commands by pairs of profiles.
 
-Operators of A and B that compute the same are joined. An operator without a partner belongs to A or
-to B alone. An operator's time is its own time, scaled to a plain iteration.
+Operators of A and B that compute the same values are joined. An operator without a partner belongs
+to A or to B alone. The time of an operator excludes the operators inside it, and is scaled to an
+iteration without the profiler.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ SORTS: Mapping[str, Callable[[ComparedTimes], float | str]] = {
 def build(b: Profile, options: Mapping[str, Any], a: Profile, *more: Profile) -> Report:
     """Return the report on the differences between two profiles.
 
-    `more` are more profiles of the same two commands, in turns.
+    `more` has further profiles, which alternate between the same two commands.
 
     Raises:
         UsageError: a profile has no timed iterations, or is of another command.
@@ -105,7 +106,7 @@ def interval_of(row: ComparedTimes) -> Interval | None:
 
 
 def describe_shared(found: ComparedProfiles) -> str:
-    """Return a line on the part of the operators' time that is in operators of both sides."""
+    """Return a line on the share of time that is spent in operators that both sides have."""
     both, total = [row for row in found.operators if row.is_of_both], found.total
     a = sum(row.a_ns for row in both) / (total.a_ns or 1)
     b = sum(row.b_ns for row in both) / (total.b_ns or 1)

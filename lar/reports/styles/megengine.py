@@ -1,10 +1,10 @@
 """The style `megengine`: reports in the form of MegEngine's tool `profile_analyze`.
 
-For MegEngine's own file, the text equals that of the tool byte for byte, unless the tool fails. The
-tool fails with --copy-time if nothing was copied, and if unknown figures are sorted or aggregated.
-An operator that took no time has infinite speed in a report of MegEngine's own file, and unknown
-speed in a report of a lar profile. The device is where the engine computes, which may be a CPU. The
-host dispatches operators to the device.
+For MegEngine's own file, the text equals the tool's output byte for byte, unless the tool fails.
+The tool fails with --copy-time if nothing was copied, and if unknown figures are sorted or
+aggregated. An operator that took no time has infinite speed in a report of MegEngine's own file,
+and unknown speed in a report of a lar profile. The device is where the engine computes, which may
+be a CPU. The host dispatches operators to the device.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
 
 
 def total_seconds(records: Sequence[Record], key: TimeKey) -> float | None:
-    """Return the sum of one kind of time over all operators in seconds; None if none has it."""
+    """Return the sum of one kind of time over all operators in seconds; None if unknown."""
     return aggregate([record.times[key] for record in records if key in record.times], "sum")
 
 
@@ -154,12 +154,15 @@ Amount = tuple[int, int, "int | None"]  # a step, a thread, and an amount
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """An operator, or the aggregate of several; `info` has its name, type and id.
+    """An operator, or the aggregate of several operators.
 
-    `times` are in seconds, by place and kind: `end` is the whole time, `kern` only the wait.
-    Unknown times are left out. `time` is the time that is shown. `computation` counts floating
-    point operations, `memory` bytes. The speed of an operator without time is unknown or, if
-    `is_infinite`, infinite as in MegEngine's tool.
+    `info` has the name, type and id of the operator.
+
+    `times` has seconds by place (device or host) and kind. The kind `end` is the whole time, and
+    `kern` is only the waiting time. Unknown times are left out. `time` is the time that is shown.
+    `computation` is the number of floating point operations, and `memory` the number of bytes. The
+    speed of an operator without time is unknown or, if `is_infinite`, infinite as in MegEngine's
+    tool.
     """
 
     info: Mapping[str, str]
@@ -191,11 +194,11 @@ class Record:
 
 
 def records_of(profile: Profile) -> list[Record]:
-    """Return the records of a profile's operators; of several iterations, the means.
+    """Return the records of a profile's operators, with means over several iterations.
 
     The records of a single iteration come from MegEngine's own file if the profile has it, unless
-    times are scaled to an iteration without profiling. This file has more data: the waiting of the
-    host, and times with all digits.
+    times are scaled to an iteration without profiling. MegEngine's own file has more data: the
+    waiting of the host, and times with all digits.
     """
     is_scaled = profile.correction is not None and profile.correction.scale < 1
     is_own = is_single(profile) and not is_scaled
@@ -203,7 +206,7 @@ def records_of(profile: Profile) -> list[Record]:
         try:
             raw = decode_raw(profile.engine_raw)
         except (msgspec.MsgspecError, ValueError) as error:
-            raise UsageError(f"MegEngine's own profile in it is damaged: {error}") from None
+            raise UsageError(f"MegEngine's part of the profile is damaged: {error}") from None
         is_infinite = not profile.facts.lar_version
         operators = raw.graph_exec.operator.items()
         return [
@@ -221,7 +224,7 @@ def records_of(profile: Profile) -> list[Record]:
 
 
 def is_single(profile: Profile) -> bool:
-    """Return whether a profile has a single timed iteration, so that the engine's file is of it."""
+    """Return whether a profile has a single timed iteration, which the engine's file describes."""
     return len(profile.timed_steps()) == 1 or not profile.steps
 
 
@@ -320,7 +323,7 @@ def filter_records(records: Iterable[Record], options: Mapping[str, Any]) -> lis
 def select_records(
     records: Iterable[Record], key: TimeKey, options: Mapping[str, Any]
 ) -> list[Record]:
-    """Return the records that have a kind of time, aggregated, sorted and cut by the options.
+    """Return the records with one kind of time, aggregated, sorted and cut as options say.
 
     Raises:
         UsageError: --aggregate-by is given without --aggregate.
@@ -346,7 +349,7 @@ def select_records(
 
 
 def aggregate_records(name: str, group: Sequence[Record], how: str) -> Record:
-    """Return the aggregate of several operators, with a name."""
+    """Return one record that aggregates several operators under a name."""
     return Record(
         info={"type": name, "count": str(len(group)), "id": "N/A"},
         time=aggregate([each.time for each in group], how) or 0.0,
@@ -360,7 +363,8 @@ def aggregate_records(name: str, group: Sequence[Record], how: str) -> Record:
 def aggregate(values: Sequence[float | None], how: str) -> float | None:
     """Return the maximum, minimum, sum or mean of the known values; None if no value is known.
 
-    The mean is the sum of the known values over the number of all values, as in MegEngine's tool.
+    The mean is the sum of the known values, divided by the number of all values, as in MegEngine's
+    tool.
     """
     known = [value for value in values if value is not None]
     if not known:
@@ -424,7 +428,10 @@ BAR_LENGTH = 15
 
 
 class Unit(NamedTuple):
-    """The unit of an amount, without and with a prefix; `base` is the factor between prefixes."""
+    """The unit of an amount, without and with a prefix such as K.
+
+    `base` is the factor between prefixes.
+    """
 
     base: int
     name: str
@@ -438,8 +445,8 @@ BYTES, BANDWIDTH = Unit(1024, "byte", "iB"), Unit(1024, "byte/s", "iB/s")
 class Row(NamedTuple):
     """A record with its place in the table.
 
-    `cumulative` is the time in seconds of this and all earlier records. Percentages are of the
-    total.
+    `cumulative` is the time in seconds of this and all earlier records. Percentages are relative to
+    the total.
     """
 
     place: int
@@ -641,5 +648,5 @@ def confluence_columns(
 
 
 def finite(value: float | None) -> float | None:
-    """Return a value; None if it is unknown or not finite, such as a speed without time."""
+    """Return a value; None if the number is unknown or not finite, such as a speed without time."""
     return value if value is not None and math.isfinite(value) else None

@@ -1,9 +1,9 @@
 """The style `ncu`: the part of the machine's peak that operators, kernels and ranges reached.
 
-Nsight Compute reads hardware counters. This style instead computes the work of operators from their
-shapes, and divides it by their time. The throughput is in percent of this machine's measured peak.
-Such metrics have their own names. The names of Nsight Compute's counters are accepted, but have no
-values.
+Nsight Compute reads hardware counters. The style `ncu` instead computes the work of operators from
+their shapes, and divides this work by the operators' time. The throughput is in percent of this
+machine's measured peak. The names of this style's metrics differ from those of Nsight Compute. The
+names of Nsight Compute's counters are accepted, but have no values.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Shown(NamedTuple):
     number: int = 0
 
     def common(self, fact: str) -> Any:
-        """Return a fact that is equal for all launches; None if it differs."""
+        """Return a fact that is equal for all launches; None if the launches differ."""
         found = {getattr(launch.span, fact, None) for launch in self.launches}
         return found.pop() if len(found) == 1 else None
 
@@ -64,9 +64,9 @@ class Shown(NamedTuple):
 class Figure(NamedTuple):
     """A figure of a row: a metric and, if it has a `title`, a column of the roofline.
 
-    On a device, the name of the metric begins with `gpu`. Times are in nanoseconds. `is_part` tells
-    if a row counts only a part of the work, so that the figure is a lower bound. A metric without a
-    `key` is shown only on request.
+    On a device, the name of the metric begins with `gpu`. Times are in nanoseconds. `is_part`
+    returns whether a row has only a part of the work, so that the figure is a lower bound. A metric
+    without a `key` is shown only on request.
     """
 
     key: str
@@ -210,8 +210,8 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
 def chosen_rows(profile: Profile, options: Mapping[str, Any]) -> list[Row]:
     """Return the rows that --group-by and --filter choose.
 
-    A pattern keeps a launch if it matches the operator's name or type, the kernel or a range.
-    Ranges work as in ncu's --nvtx-include.
+    --filter keeps a launch if the pattern matches the operator's name or type, the kernel or a
+    range. Ranges are matched as by ncu's --nvtx-include.
 
     Raises:
         UsageError: no launch matches the pattern, or the profile has no launches.
@@ -242,7 +242,7 @@ def shown_rows(profile: Profile, rows: Iterable[Row]) -> Iterator[Shown]:
 
 
 def chosen_metrics(figures: Sequence[Figure], names: Sequence[str]) -> list[Figure]:
-    """Return the metrics with these names in this order; without names, all that have a key.
+    """Return the metrics with these names in this order or, without names, all with a key.
 
     Raises:
         UsageError: no metric has one of the names.
@@ -316,7 +316,7 @@ def roofline_of(rows: Sequence[Shown], figures: Iterable[Figure]) -> Table[Shown
 
 
 def describe_launch(it: Shown) -> list[str]:
-    """Return the lines above a row's block of metrics: its launch, and the section."""
+    """Return the lines above a row's block of metrics: the launch, and the section."""
     grid, block = it.common("grid"), it.common("block")
     launch = f" {format_size(grid)}x{format_size(block)}" if grid and block else ""
     stream, device = it.common("stream"), it.common("device")

@@ -28,7 +28,10 @@ LAYOUT = Layout(under=Rule(longest=116))
 
 
 class Event(NamedTuple):
-    """An event: `value` is nanoseconds or bytes, `operator` is a place in `Profile.operators`."""
+    """An event of a profile.
+
+    `value` is in nanoseconds or bytes, and `operator` is an index of `Profile.operators`.
+    """
 
     name: str
     value: int
@@ -39,8 +42,8 @@ class Event(NamedTuple):
 class Row:
     """The totals of all events of one name.
 
-    `times` are in nanoseconds, or in bytes for sizes. `share` is their part of all events in
-    percent.
+    `times` are in nanoseconds, or in bytes for sizes. `share` is the percentage of these events in
+    the total of all events.
     """
 
     name: str
@@ -70,7 +73,7 @@ def rows_of(events: Iterable[Event]) -> list[Row]:
 
 
 def spans_without_warmup(profile: Profile, *categories: Category) -> list[Span]:
-    """Return the spans of some categories outside of the warm-up, even before any iteration."""
+    """Return all spans of some categories except those of the warm-up."""
     return [span for span in profile.spans_of(*categories, timed=False) if not span.warmup]
 
 
@@ -135,12 +138,14 @@ def system_calls(part: Part) -> Callable[[Profile], Iterable[Event]]:
 
 
 class Section(NamedTuple):
-    """A section of the report: `title` is for a device, `host_title` for a CPU.
+    """A section of the report.
+
+    `title` is the heading for a device, and `host_title` is the heading for a CPU.
 
     `missing` and `host_missing` name what a profile without `events` lacks. `counted` is the title
-    of the column of counts; it is empty for a section of sizes. With `banner`, the line
-    `Generating ...` comes first. `gap` empty lines follow. nsys does not have the sections with
-    `is_extra`; they are shown only if they have rows.
+    of the column of counts; it is empty for a section of sizes. With `banner`, the line `Generating
+    ...` comes first. `gap` empty lines follow the section. nsys itself lacks the sections with
+    `is_extra`; such a section is shown only if it has rows.
     """
 
     title: str
@@ -233,7 +238,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
 
 
 def matcher_of(profile: Profile, pattern: str | None) -> Callable[[Event], bool]:
-    """Return a function that tells if an event or its operator matches a pattern."""
+    """Return a function that checks whether an event or its operator matches a pattern."""
     if pattern is None:
         return lambda event: True
     search = re.compile(pattern).search
@@ -242,13 +247,13 @@ def matcher_of(profile: Profile, pattern: str | None) -> Callable[[Event], bool]
 
 
 def sort_by(rows: Iterable[Row], key: str) -> list[Row]:
-    """Return rows sorted by a figure, largest first, or by name, A first."""
+    """Return rows sorted by a figure with the largest first, or by name in alphabetical order."""
     name = key.lstrip("+-")
     return sort_rows(rows, key, SORTS[name], smallest_first=name == "name")
 
 
 def sources_of(profile: Profile) -> tuple[str, ...]:
-    """Return lines that name the sources of the calls of the operating system."""
+    """Return a line for each source from which the operating system's calls are known."""
     sources = {span.source for span in spans_without_warmup(profile, "osrt") if span.source}
     return tuple(f"Source: {source}" for source in sorted(sources))
 
@@ -256,7 +261,8 @@ def sources_of(profile: Profile) -> tuple[str, ...]:
 def columns_of(section: Section, asked: Collection[str]) -> tuple[Column[Row], ...]:
     """Return the columns of a section; CSV and JSON are rounded like the text.
 
-    A narrow terminal first shortens names, then drops columns that follow from other columns.
+    On a narrow terminal, names are shortened first; columns that can be computed from other columns
+    are left out next.
     """
 
     def added(name: str, figure: Figure) -> Column[Row]:

@@ -32,9 +32,10 @@ LEAST_SHARE = 0.10
 
 
 def summary_lines(profile: Profile, advice: str = "") -> list[str]:
-    """Return the lines of a profile's summary; each begins with a word for its subject.
+    """Return the lines of a profile's summary; each line begins with a word for its subject.
 
-    The list is empty if nothing was timed. `advice` suggests what to try (`bench_report`).
+    The list is empty if nothing was timed. `advice` says which setting to try; `describe_advice`
+    makes this text.
     """
     rows = rows_of(profile)
     if not rows and not profile.timed_steps():
@@ -58,7 +59,7 @@ def profiled_seconds_of(profile: Profile) -> float | None:
 
 
 def describe_iteration(profile: Profile) -> str:
-    """Describe how long an iteration takes: without the profiler if this is known."""
+    """Describe how long an iteration takes, without the profiler if this time is known."""
     cost, count = profile.facts.cost, len(profile.timed_steps())
     if cost is None or not cost.unprofiled_seconds:
         # Without a plain run, the cost of the profiler is not known.
@@ -70,7 +71,7 @@ def describe_iteration(profile: Profile) -> str:
 
 
 def describe_slowest(profile: Profile, rows: Sequence[Row]) -> str:
-    """Describe the type of operators that takes the most time, its slowest operator, and why."""
+    """Describe the slowest type of operators, its slowest operator, and the likely reasons."""
     kind = max(rows_of(profile, "type"), key=lambda row: row.iteration_ns)
     own = [row for row in rows if row.type == kind.type]
     name = "" if len(own) > 1 else f" {own[0].name}"
@@ -83,7 +84,7 @@ def describe_slowest(profile: Profile, rows: Sequence[Row]) -> str:
 
 
 def describe_bounds(kind: Row) -> str:
-    """Describe the bounds of an operator type with their parts of its time; empty if unknown."""
+    """Describe which part of an operator type's time each bound limits; empty if unknown."""
     named = [
         f"{share:.0%} is {BOUNDS[bound]}"
         for bound, share in kind.bounds.items()
@@ -95,7 +96,7 @@ def describe_bounds(kind: Row) -> str:
 def describe_balance(profile: Profile) -> str:
     """Describe how long operators waited for threads.
 
-    The text is empty if they waited little, or if the engine does not report it.
+    The text is empty if the operators waited little, or if the engine does not report waiting.
     """
     use = use_of(profile.operators)
     share = None if use is None else use.waiting_share
@@ -105,7 +106,7 @@ def describe_balance(profile: Profile) -> str:
 
 
 def describe_dispatches(profile: Profile) -> str:
-    """Return a warning if operators of a device only have times of the host; else empty."""
+    """Return a warning if only the host's times of a device's operators are known; else empty."""
     if not profile.facts.dispatch_only:
         return ""
     return (
@@ -124,8 +125,8 @@ def describe_means(profile: Profile) -> str:
 def describe_far(profile: Profile, kind: Row, rows: Sequence[Row]) -> str:
     """Return a likely cause if operators of a type are far from both roofs; else empty.
 
-    The cause is the operator's layout if other operators of the type have another layout. Otherwise
-    it is the kernel.
+    The cause is the operator's layout if other operators of the type have another layout, and the
+    operator's kernel if not.
     """
     if kind.bounds.get("far", 0.0) < LEAST_SHARE:
         return ""
@@ -140,7 +141,7 @@ def describe_far(profile: Profile, kind: Row, rows: Sequence[Row]) -> str:
 
 
 def layout_of(profile: Profile, row: Row) -> str:
-    """Return the layout of an operator's input; empty if the engine does not report it."""
+    """Return the layout of an operator's input; empty if the engine reports no layout."""
     inputs = profile.operators[row.operators[0]].inputs if row.operators else ()
     return next((fact.layout for fact in inputs if fact.layout), "")
 
@@ -174,7 +175,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
         launches = [it for it in launches if it.place in matching]
         if not launches:
             raise UsageError(
-                "nothing matches", "leave it out to see all", flag=f"--filter {pattern}"
+                "nothing matches", "leave the flag out to see all", flag=f"--filter {pattern}"
             )
     sort = options.get("sort", "time")
     key = sort.lstrip("+-")
@@ -201,7 +202,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
 def table_of(
     profile: Profile, rows: list[Row], group: Key, unit: str, asked: Collection[str]
 ) -> Table[Row]:
-    """Return the table; text has fewer columns than CSV and JSON, plus those of --columns."""
+    """Return the table; its text has only the main columns and those that --columns names."""
 
     def time(
         title: str, value: Callable[[Row], float | None], *, in_text: bool = False, rank: int = 3

@@ -1,8 +1,8 @@
 """The style `paddle`: the summaries of Paddle's profiler.
 
-They show devices, kinds of events, phases of the iteration, operators with their parts, kernels,
-copies, named ranges, and the rate of iterations as in the report of Paddle's timer. On a CPU the
-columns of the GPU are 0.00, as in Paddle.
+The summaries show devices, kinds of events, phases of the iteration, operators with their parts,
+kernels, copies, named ranges, and the rate of iterations as in the report of Paddle's timer. On a
+CPU the columns of the GPU are 0.00, as in Paddle.
 """
 
 from __future__ import annotations
@@ -86,13 +86,13 @@ class TimedRun:
 
     @cached_property
     def buckets_ns(self) -> Mapping[int, Mapping[str, int]]:
-        """The buckets of each step by its number; empty without recorded waiting or correction."""
+        """The parts of each step's time, by step; empty without records of waiting or profiling."""
         if not self.profile.facts.noise and self.profile.correction is None:
             return {}
         return {step.number: step.buckets_ns for step in breakdown_of(self.profile)}
 
     def lost_ns(self, bucket: str) -> Mapping[int, int]:
-        """Return the time of a bucket in each step: waiting for a CPU, or the cost of profiling."""
+        """Return one part of each step's time: waiting for a CPU, or the cost of profiling."""
         return {step: buckets.get(bucket, 0) for step, buckets in self.buckets_ns.items()}
 
     @cached_property
@@ -108,18 +108,18 @@ class TimedRun:
         return group_by(self.activities, lambda each: each.span.step)
 
     def launched_in(self, span: Span, kinds: Sequence[str] = ("kernel", "memcpy", "memset")) -> int:
-        """Return the device time of all work in a span's step that was started during the span."""
+        """Return the device time of the work in a span's step that began during the span."""
         own = self.by_step.get(span.step, ())
         work = [it.span for it in own if span.start_ns <= it.starts[-1][1] < span.end_ns]
         return sum(it.duration_ns for it in work if it.category in kinds)
 
 
 class TimeRow(NamedTuple):
-    """A row with the times of calls on the host and on a device; None if unknown.
+    """A row with the times of calls on the host and on a device; unknown times are None.
 
     Ratios are relative to `cpu_whole_ns` and `gpu_whole_ns`; if these are None, the row has no
-    ratios. `level` is the row's level of indentation, `thread` is the title above it. `saving_ns`
-    is the time that an iteration would save if the row reached its roof.
+    ratios. `level` is the row's level of indentation, `thread` is the title above the row.
+    `saving_ns` is the time that an iteration would save if the row reached its roof.
     """
 
     name: str
@@ -144,7 +144,7 @@ class TimeRow(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """The times of a row on one side."""
+    """The times of a row on one side: CPU or GPU."""
 
     times: Totals | None
     whole_ns: float | None
@@ -159,7 +159,7 @@ class Cell(NamedTuple):
 
 
 def name_column(width: int = 0, text: Callable[[TimeRow], str] | None = None) -> Column[TimeRow]:
-    """Return the column of names; without a width it is as wide as the longest name."""
+    """Return the column of names; by default it is as wide as the longest name."""
     fixed = width > 0
     return Column("Name", lambda row: row.name, text, width=width or 4, is_fixed=fixed, rank=0)
 
@@ -189,7 +189,7 @@ THREAD = Column[TimeRow]("Thread", lambda row: row.thread, in_text=False)
 
 
 def times_column(run: TimedRun, side: Side) -> Column[TimeRow]:
-    """Return the column of times of a side: its cell has five parts.
+    """Return the column of the times on one side; each cell has five parts.
 
     In CSV and JSON each part is a column. A narrow screen keeps the side on which operators
     compute.
@@ -211,7 +211,7 @@ def times_column(run: TimedRun, side: Side) -> Column[TimeRow]:
 
 
 def added_columns(run: TimedRun) -> tuple[Column[TimeRow], ...]:
-    """Return the columns that Paddle does not have; text only has those of --columns."""
+    """Return the columns that Paddle lacks; the text has only those that --columns names."""
     asked = asked_for(run.options)
 
     def added(name: str, figure: Figure) -> Column[TimeRow]:
@@ -246,7 +246,7 @@ def time_table(
 def under_threads(
     run: TimedRun, blocks: Mapping[int | None, Sequence[TimeRow]]
 ) -> tuple[list[TimeRow], dict[int, str]]:
-    """Return the rows of all blocks, and the titles of threads by the number of the next row.
+    """Return the rows of all blocks, and the titles of threads by the number of the row below.
 
     The key of a block is a thread, or None for all threads together.
     """
@@ -271,10 +271,11 @@ METRICS = {title.lower(): figure for title, figure in PARTS.items()}
 
 
 def first_rows(run: TimedRun, blocks: Sequence[Sequence[TimeRow]]) -> list[TimeRow]:
-    """Return the rows of the first blocks, as many as --top says.
+    """Return the rows of the first blocks; --top limits the number of blocks.
 
-    Blocks are sorted by their first rows. The key is a name such as `cpu_total`, or a figure of the
-    side where operators compute. The largest block comes first; for a minimum, the smallest.
+    Blocks are sorted by their first rows. The sort key is a name such as `cpu_total`, or a figure
+    of the side where operators compute. The block with the largest value comes first; if the key is
+    a minimum, the block with the smallest value comes first.
     """
     key = run.options.get("sort") or f"{run.side.lower()}_total"
     where, _, metric = key.lstrip("+-").rpartition("_")
@@ -331,7 +332,7 @@ Use = tuple[str, float | None]
 
 
 def device_section(run: TimedRun) -> list[Table[Use]]:
-    """Return the table of the use of CPUs and devices in percent; on a device, kernels count."""
+    """Return the table of how much CPUs and devices were used; only kernels use a device."""
     facts, cpu = run.profile.facts, run.profile.facts.cpu
     rows = [("CPU(Process)", cpu.process_percent), ("CPU(System)", cpu.system_percent)]
     elapsed_ns = total_of(merge_intervals(step.interval for step in run.profile.timed_steps()))
@@ -383,7 +384,7 @@ def row_of(
     gpu_ns: Sequence[int] | None = None,
     level: int = 1,
 ) -> TimeRow:
-    """Return a row whose ratios are relative to all steps and to all their kernels."""
+    """Return a row with ratios to the time of all steps, and to the time of all kernels."""
     kernels_ns = sum(span.duration_ns for span in run.kernels)
     gpu = None if gpu_ns is None else totals_of(gpu_ns)
     return TimeRow(
@@ -394,8 +395,9 @@ def row_of(
 def phase_rows(run: TimedRun) -> list[TimeRow]:
     """Return a row for each phase of the timed steps, and a row for waiting for a CPU.
 
-    Times are plain sums: those on the host, and those of kernels that were started in the phase.
-    The cost of profiling and the waiting are subtracted from Forward, where nearly all of both is.
+    The time on the host is the sum over the calls of the phase. The time on a device is the sum
+    over the kernels that were started in the phase. The cost of profiling and the waiting are
+    subtracted from the phase Forward, since nearly all of this time belongs to Forward.
     """
     profiling_ns, waiting_ns = run.lost_ns(PROFILING), run.lost_ns(WAITING)
     rows, waits_ns = [], list[int]()
@@ -413,7 +415,7 @@ def phase_rows(run: TimedRun) -> list[TimeRow]:
 
 
 def model_rows(run: TimedRun) -> list[TimeRow]:
-    """Return the rows of the steps, their phases, their rest, and the cost of profiling."""
+    """Return rows for the steps, the phases, the remaining time, and the cost of profiling."""
     begun, steps = group_by(run.kernels, lambda span: span.step), run.profile.timed_steps()
     kernels = [sum(span.duration_ns for span in begun.get(step.number, ())) for step in steps]
     whole, phases = row_of(run, STEP, steps_ns(run), kernels, level=0), phase_rows(run)
@@ -447,8 +449,8 @@ def model_section(run: TimedRun) -> list[Table[TimeRow]]:
 def overview_section(run: TimedRun) -> list[Table[TimeRow]]:
     """Return the table of kinds of events, with their times.
 
-    Overlapping times in the same copy of the model count once. The phases of the iteration are
-    plain sums, as in the table of phases.
+    Overlapping times in the same copy of the model count once. The times of phases are plain sums,
+    as in the table of phases.
     """
     copies, whole_ns = split_copies(run.profile), sum(steps_ns(run))
     host = [row_of(run, STEP, steps_ns(run)), *phase_rows(run)]
@@ -498,7 +500,7 @@ def merge_events(events: Iterable[Event]) -> Iterator[tuple[str, Totals]]:
 def host_events(profile: Profile) -> Iterator[Event]:
     """Yield the kinds of events on the host, without the phases.
 
-    Calls that only wait count without time. No kind includes the cost of profiling.
+    Calls that only wait are counted, but add no time. No kind includes the cost of profiling.
     """
     executions, on_device = profile.timed_executions, profile.on_device
     copies = [it for it in profile.spans_of("memcpy", "memset") if not is_of_device(profile, it)]
@@ -557,7 +559,7 @@ class StepCost(NamedTuple):
 
 
 def costs_of(run: TimedRun) -> list[StepCost]:
-    """Return the costs of the timed steps: with reading their input, without profiling."""
+    """Return the cost of each timed step, including the reading of input, without profiling."""
     spans = [span for span in run.profile.spans_of("phase") if span.name == "dataloader"]
     reading, batch = group_by(spans, lambda span: span.step), run.profile.facts.batch or 1
     costs = []
@@ -589,8 +591,8 @@ def cost_column(title: str, place: int) -> Column[Row]:
 def perf_section(run: TimedRun) -> list[AnyTable | str]:
     """Return the table of costs and of the rate; the rate is in samples if the batch is known.
 
-    The average rate is the rate at the average cost, not the average of the rates. The rate counts
-    all copies that ran at once.
+    The average rate is the rate at the average cost, not the average of the rates. The rate
+    includes all copies of the model that ran at the same time.
     """
     costs = costs_of(run)
     reader = spread_of([each.data_cost for each in costs if each.data_cost is not None])
@@ -662,7 +664,7 @@ STAND_IN = "The engine reports no kernels: algorithms, or types of operators, st
 class Group:
     """The calls of a row with their times on the host and on the device, and the rows below it.
 
-    `operators` are the places of the executed operators. With `waits`, the row's calls only wait,
+    `operators` has the indices of the executed operators. With `waits`, the row's calls only wait,
     and are no work of the host.
     """
 
@@ -679,7 +681,7 @@ class Group:
         self.disturbed += disturbed
 
     def add_work(self, work: Iterable[DeviceActivity]) -> None:
-        """Add the activities of a device as rows below."""
+        """Add the activities of a device as rows below this row."""
         for each in work:
             self.below[each.span.name].add(None, each.span.duration_ns)
 
@@ -725,7 +727,7 @@ def operator_section(run: TimedRun) -> list[Table[TimeRow]]:
     if executions and not rows:
         raise UsageError(
             "no operator has such a name or type",
-            "--style paddle --group-by name lists them",
+            "--style paddle --group-by name lists all names",
             flag=f"--filter {run.options['filter']}",
         )
     return operator_table(run, rows, titles)
@@ -754,8 +756,8 @@ def cut_name(row: TimeRow) -> str:
 def rows_of_block(run: TimedRun, places: Sequence[int]) -> list[TimeRow]:
     """Return the sorted rows of the operators that match the filter, with the rows below them.
 
-    `places` are the executions to count. Ratios are relative to all operators, including those that
-    do not match.
+    `places` has the indices of the executions to count. Ratios are relative to all operators,
+    including those that do not match.
     """
     profile, by_name = run.profile, run.options.get("group_by") == "name"
     host_ns, disturbed = self_host_times_of(profile), disturbed_executions(profile)
@@ -785,7 +787,7 @@ def host_copies(profile: Profile) -> list[Span]:
 
 
 def calls_by_execution(profile: Profile) -> dict[int | None, list[Span]]:
-    """Return the calls of operators on the host by execution, without dispatch, wait, compute."""
+    """Return the host's calls of each execution, except its dispatch, waiting and computation."""
     spans = [*profile.spans_of("runtime"), *host_copies(profile)]
     own = sorted((it for it in spans if it.operator is not None), key=lambda it: it.start_ns)
     places = places_of(profile.timed_executions, on_device=False) if own else {}
@@ -802,8 +804,8 @@ def add_parts(
     """Add the parts of an execution to the group of its operator.
 
     Device work that began during a call belongs to the call; other device work belongs to the
-    computation. On the host, the algorithm gets the computation. On a device, the wait is no part,
-    since it keeps neither side busy.
+    computation. On the host, the computation is added to the row of the algorithm. On a device, the
+    waiting is left out, since it keeps neither the host nor the device busy.
     """
     execution, on_device = profile.timed_executions[place], profile.on_device
     operator, holder = profile.operators[execution.operator], group
@@ -847,8 +849,8 @@ def rows_by_name(run: TimedRun, calls: Iterable[Call]) -> list[TimeRow]:
 def copies_of(run: TimedRun) -> Iterator[Call]:
     """Yield all calls that moved data.
 
-    These are copies within the host, copies of inputs and outputs, operators that only move data,
-    and ranges whose name says that they copy.
+    Calls that moved data are copies within the host, copies of inputs and outputs, operators that
+    only move data, and ranges whose name says that they copy.
     """
     spans = host_copies(run.profile)
     copied = {span.operator for span in spans}
@@ -895,7 +897,8 @@ def range_section(run: TimedRun) -> list[Table[TimeRow]]:
 def kernel_section(run: TimedRun) -> list[Table[TimeRow]]:
     """Return the table of kernels; empty if nothing was executed.
 
-    If the engine reported no kernels, a note says that algorithms or types replace them.
+    If the engine reported no kernels, a note says that algorithms or operator types are listed
+    instead.
     """
     profile, pattern = run.profile, run.options.get("filter") or ""
     launches, search = launches_of(profile), re.compile(pattern).search
@@ -959,6 +962,6 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     ]
     if not body:
         views = ", ".join(f"--view {view}" for view in asked)
-        raise UsageError("the profile has no data for it", "leave --view out", flag=views)
+        raise UsageError("the profile has no data for such a view", "leave --view out", flag=views)
     tables = (part for part in body if not isinstance(part, str) and part.rows)
     return Report(style="paddle", body=tuple(body), tables=tuple(tables))

@@ -1,7 +1,7 @@
 """The style `tensorboard`: the answers of TensorBoard's profiler plugin on a profile, as JSON.
 
-The plugin's own classes load the trace that `--export tensorboard` writes. They make the answers
-that the plugin's page would request. The text has a line for each answer.
+The plugin's own classes load the trace that `--export tensorboard` writes. The plugin's classes
+make the answers that the plugin's page would request. The text has a line for each answer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ DEFAULT_VIEW = "overview"
 
 
 class Loaded:
-    """A profile loaded by the plugin: `run` is the plugin's RunProfile, `trace` its input."""
+    """A profile that the plugin has loaded.
+
+    `run` is the plugin's RunProfile, and `trace` is the trace that the plugin has loaded.
+    """
 
     def __init__(self, profile: Profile) -> None:
         try:
@@ -105,7 +108,7 @@ ANSWERS: Mapping[str, Callable[[Loaded, bool], Iterator[Any]]] = {
 
 
 def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None = None) -> Report:
-    """Return the report with views of a profile or, with a baseline, their difference.
+    """Return the report with views of a profile, or of its difference from a baseline.
 
     Raises:
         EngineMissing: the plugin is not installed.
@@ -113,7 +116,7 @@ def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None
     """
     views = list(dict.fromkeys(options.get("view") or ["diff" if baseline else DEFAULT_VIEW]))
     if baseline is None and "diff" in views:
-        raise UsageError("--view diff: compares two profiles", "give its baseline before it")
+        raise UsageError("--view diff: compares two profiles", "give the baseline first")
     if baseline is not None and views != ["diff"]:
         raise UsageError("two profiles have only --view diff", "give one profile for other views")
     loaded = Loaded(profile)

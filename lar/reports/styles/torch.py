@@ -1,10 +1,11 @@
 """The style `torch`: the key-averages table of torch's profiler.
 
-Its rows are operators by type, the engine's calls, the user's ranges, the cost of profiling and, on
-a device, the kernels. Columns are 12 wide, the name at most 55. All are right-aligned, and each is
-followed by two spaces. A header of 13 characters shifts the headers after it. Sums and percentages
-are over all operators, even those that are not shown. Rows that are not operators have no
-percentages. Without any operator, sums and percentages are over all rows.
+The rows of the table are operators by type, the engine's calls, the user's ranges, the cost of
+profiling and, on a device, the kernels. Columns are 12 characters wide, and the column of names at
+most 55. All columns are right-aligned, and two spaces follow each column. A header of 13 characters
+shifts the headers after it. Sums and percentages are over all operators, even those that are not
+shown. Rows that are not operators have no percentages. Without any operator, sums and percentages
+are over all rows.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class KeyAverage:
 
     `shapes` are the shapes of the inputs, if they distinguish rows. `saving_ns` is the time that an
     iteration would save if these operators reached their roofs. `times` has the figures of single
-    calls, on the device if there is one.
+    calls, on the device or, without a device, on the host.
     """
 
     name: str
@@ -94,7 +95,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
         calls = [call for call in calls if call.operator in matching or search(call.name)]
         if not calls:
             raise UsageError(
-                "nothing matches", "leave it out to see all", flag=f"--filter {pattern}"
+                "nothing matches", "leave the flag out to see all", flag=f"--filter {pattern}"
             )
         rows = key_averages_of(profile, calls, group)
     device = device_kind(profile.facts.device).upper() if profile.on_device else ""
@@ -113,8 +114,8 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
 def key_averages_of(profile: Profile, calls: Iterable[Call], group: str) -> list[KeyAverage]:
     """Return calls grouped by name; rows keep the order of their first calls.
 
-    `group` is name (of an operator, its type), shape (the name and the input shapes) or instance
-    (each operator of the graph).
+    `group` is `name` (the type of an operator, or the name of another call), `shape` (the name and
+    the input shapes) or `instance` (each operator of the graph).
     """
 
     def key(call: Call) -> tuple[Kind, str, str]:
@@ -163,7 +164,7 @@ def sum_known(values: Sequence[int | None]) -> int | None:
 
 
 def sum_memory(kind: Kind, memory: Sequence[Memory | None]) -> Memory | None:
-    """Return the sum of the memory; None if all memory, or that of any operator, is unknown."""
+    """Return the sum of the memory; None if an operator's, or all memory, is unknown."""
     total = None
     for own in memory:
         if own is not None:
@@ -185,7 +186,7 @@ def sort_averages(rows: Sequence[KeyAverage], key: str | None, on_device: bool) 
         raise UsageError("the operators ran on the CPU", "sort by a cpu key", flag=f"--sort {key}")
     if rows and all(SORTS[name](row) is None for row in rows):
         raise UsageError(
-            "the profile does not know this", "sort by another key", flag=f"--sort {key}"
+            "the profile lacks this figure", "sort by another key", flag=f"--sort {key}"
         )
     return sort_rows(rows, key, SORTS[name])
 
@@ -225,9 +226,9 @@ def table_of(
 ) -> Table[KeyAverage]:
     """Return the table; `device` is the name of a device, such as CUDA.
 
-    Without a device, the table has no columns for its times and memory. The text leaves out columns
-    without values. `unit` fixes the unit of times, one of UNITS_NS. By default CSV and JSON are in
-    microseconds.
+    If `device` is empty, the table has no columns for times and memory of a device. The text leaves
+    out columns without values. `unit` fixes the unit of times, one of UNITS_NS. By default CSV and
+    JSON are in microseconds.
     """
 
     def added(name: str, figure: Figure) -> Column[KeyAverage]:
@@ -378,7 +379,7 @@ def format_time(time_ns: float | None, unit: str | None = None) -> str:
 
 
 def format_memory(size_bytes: float | None) -> str:
-    """Format a size in the largest binary unit below it."""
+    """Format a size in the largest binary unit that is not larger than the size."""
     if size_bytes is None:
         return UNKNOWN
     for power, unit in ((3, "Gb"), (2, "Mb"), (1, "Kb")):

@@ -168,7 +168,7 @@ def test_every_key_of_the_styles_row_is_honoured(report: Report) -> None:
         for key in keys:
             assert "all operators" in report(runs, word, key)
     assert "A ms" in rows_in(report(runs, "--time-unit", "ms", "--json", "-"))["a"]
-    assert "it knows change, percent" in report(runs, "--sort", "delta", code=2)
+    assert "known values: change, percent" in report(runs, "--sort", "delta", code=2)
 
 
 @pytest.mark.parametrize("side", [0, 1])

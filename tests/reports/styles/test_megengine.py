@@ -293,7 +293,7 @@ def test_one_iteration_of_megengine_prints_what_the_engines_file_does(own: Profi
 
 
 def test_a_damaged_file_of_the_engine_within_is_told(own: Profile) -> None:
-    with pytest.raises(UsageError, match="MegEngine's own profile in it is damaged: "):
+    with pytest.raises(UsageError, match="MegEngine's part of the profile is damaged: "):
         build(replace(own, engine_raw=b'{"graph_exec":0}'), {})
 
 
