@@ -1,6 +1,6 @@
 """The worker process, which executes one run or another task.
 
-It starts here: Python modules are imported while the engine's library loads.
+The worker starts in this module. Python modules are imported while the engine's library loads.
 """
 
 from __future__ import annotations

@@ -222,7 +222,9 @@ def room_in(tables: Sequence[SampleRows]) -> int:
 
 
 def warm_up(runners: Copies, most_seconds: float) -> bool:
-    """Run windows of iterations until two successive windows agree; return False if time runs out.
+    """Run windows of iterations until two successive windows agree.
+
+    Return whether two windows agreed before the time ran out.
     """
     spent, before = 0.0, None
     while spent < most_seconds:
