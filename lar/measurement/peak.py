@@ -4,7 +4,8 @@ Both figures are measured in a fresh process, since the library that computes Nu
 its number of threads only when it is loaded. The process prints the fields of `Peak` as JSON.
 
 Disturbances only make a product or a copy slower, so the fastest of many repetitions is used. A
-product of two n x n matrices of float32 is 2 n^3 operations. A copy reads and writes each byte once.
+product of two n x n matrices of float32 has 2 n^3 operations. A copy reads and writes each byte
+once.
 
 The library is OpenBLAS, which chooses its code by the model of the processor. If OpenBLAS does not
 know a new processor, it may choose code for processors of 2004, and then products take four times
