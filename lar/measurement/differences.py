@@ -57,8 +57,8 @@ class Ratios(NamedTuple):
     """The log ratios of neighbouring turns in each round.
 
     A ratio is the variant's time divided by the baseline's time. If `are_calm`, the ratios come
-    from undisturbed iterations only. `least` has each ratio without all the time that the slower
-    side may have lost to other work, and so nearer to 0.
+    from undisturbed iterations only. `least` has the same ratios, but computed without the time
+    that the slower side may have lost to other work. So the values in `least` are nearer to 0.
     """
 
     rounds: list[list[float]]
@@ -69,7 +69,8 @@ class Ratios(NamedTuple):
 def iterations_in_turn(seconds: float) -> tuple[int, int]:
     """Return the numbers of untimed and of timed iterations in a turn; each takes `seconds`.
 
-    Long iterations need no untimed iterations before them, since they hardly depend on the caches.
+    Long iterations hardly depend on the caches, so that they need no untimed iterations before
+    them.
     """
     timed = min(max(round(TURN_SECONDS / seconds), 2), MOST_PER_TURN)
     if seconds >= 10 * TURN_SECONDS:
@@ -90,7 +91,7 @@ def centre_of_turn(turn: Turn, *, is_calm: bool) -> float | None:
 
 
 def log_ratios_of(baseline: Sequence[Turn], variant: Sequence[Turn]) -> Ratios:
-    """Return the log ratios of neighbouring turns; each is the ratio of the medians of two turns.
+    """Return the log ratios of neighbouring turns; a ratio is a quotient of two turns' medians.
 
     Only undisturbed iterations are used; turns and rounds without undisturbed iterations are left
     out. If most rounds have too few undisturbed turns, all iterations are used.
@@ -195,10 +196,11 @@ def is_look(processes: int) -> bool:
 def compare_turns(ratios: Ratios, comparisons: int = 1) -> Difference | None:
     """Compare two programs by the ratios of their neighbouring turns, with `compare_pairs`.
 
-    If most iterations were disturbed, a difference is accepted only in two cases. Either more
-    processes show it with the same sign than chance explains, or it remains even without the time
-    that the slower program may have lost to other work. Time that the faster program lost does not
-    matter, since this time only makes the difference smaller.
+    If most iterations were disturbed, a difference is accepted only in two cases. In the first
+    case, more processes than chance explains show the difference with the same sign. In the second
+    case, the difference remains even without the time that the slower program may have lost to
+    other work. Time that the faster program lost does not matter, since this time only makes the
+    difference smaller.
     """
     found = compare_pairs(ratios.rounds, comparisons=comparisons)
     if not found or not found.interval or not found.is_shown or ratios.are_calm:
@@ -269,7 +271,7 @@ def compare_groups(
 
 
 def usual_spread(groups: Iterable[Sequence[float]]) -> Spread | None:
-    """Return the pooled spread of the logarithms in groups, or None if no group has two."""
+    """Return the pooled spread of the logarithms in groups, or None if it cannot be computed."""
     spread = pool([spread_of(group) for group in groups])
     return spread and replace(spread, degrees=min(spread.degrees, MOST_DEGREES))
 
@@ -309,7 +311,7 @@ def judge(found: Difference, error: Spread | None, alpha: float) -> Difference:
 def detectable_errors(bound: float, degrees: float) -> float:
     """Return how large a change must be, in standard errors, to exceed `bound` in 90 % of cases.
 
-    This is a quantile of the noncentral t distribution, in which the estimated error is
+    The result is a quantile of the noncentral t distribution, in which the estimated error is
     approximated by a normal variable.
     """
     half = degrees / 2
@@ -357,9 +359,10 @@ def pool(spreads: Iterable[Spread | None]) -> Spread | None:
 def trim(values: Sequence[float]) -> tuple[list[float], list[float]]:
     """Return the trimmed values and the winsorized values.
 
-    To trim means to remove the outermost values. To winsorize means to set each of them to the
-    nearest value that is kept. With fewer than eight values, all values are kept. So a process that
-    was disturbed, or whose place in memory is bad, neither moves the mean nor hides a difference.
+    To trim means to remove the outermost values. To winsorize means to set the outermost values to
+    the nearest values that are kept. With fewer than eight values, all values are kept. So a
+    process that was disturbed, or whose place in memory is bad, neither moves the mean nor hides a
+    difference.
     """
     ordered = sorted(values)
     cut = int((len(ordered) - 1) * TRIMMED_PROCESSES)

@@ -260,7 +260,7 @@ class Keeper:
         self.pending = self.rows.count
 
     def begin_rest(self) -> None:
-        """Read the noise of the iterations so far, so that they get no noise of the rest."""
+        """Read the noise of the iterations so far, so that noise of the rest is not added to it."""
         if self.meter is not None and self.pending < self.rows.count:
             self.share(self.meter.read(ends=True))
 
@@ -269,7 +269,7 @@ class Keeper:
         self.rows.beat()
 
     def end_rest(self) -> None:
-        """Begin the next reading now, so that it does not include the rest."""
+        """Begin the next reading now, so that this reading does not include the rest."""
         if self.meter is not None:
             self.meter.read()
             self.last_reading = self.driver.clock()

@@ -184,7 +184,7 @@ class MachineNoise:
         self._due_ns = 0
 
     def is_due(self, *, ends: bool) -> bool:
-        """Return whether the sources must be read now, which are read at most every 0.1 s."""
+        """Return whether sources that are read only every 0.1 s must be read now."""
         now_ns = time.monotonic_ns()
         if now_ns < self._due_ns and not ends:
             return False
@@ -310,7 +310,7 @@ def read_instruction_sets() -> str:
 
 
 def read_memory(name: str = "MemTotal", path: str = "/proc/meminfo") -> int | None:
-    """Return a size of memory in bytes, by its name in Linux; by default all memory."""
+    """Return a size of memory in bytes, by its name in Linux; by default the whole memory."""
     text = read_field(path, name)
     return int(text.split()[0]) * 1024 if text else None
 

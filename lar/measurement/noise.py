@@ -39,11 +39,11 @@ class Reading(NamedTuple):
     """The times since the last reading, in seconds.
 
     A time that was not read is NaN. `queue_delay` is the longest time that a runnable thread waited
-    for a CPU that other work may have held. It does not include waits for threads of this process.
-    `busiest_thread` is the CPU time of the thread that computed most. `active` is the time in which
-    this busiest thread computed or slept, 0 if unknown. `waited_before` is the part of a thread's
-    wait that lies before the last reading. `cpu` is the CPU time of all threads. `steal`,
-    `throttled`, `frequency` (in Hz) and `probe` are as in `Samples`.
+    for a CPU that other work may have held. `queue_delay` does not include waits for threads of
+    this process. `busiest_thread` is the CPU time of the thread that computed most. `active` is the
+    time in which this busiest thread computed or slept, 0 if unknown. `waited_before` is the part
+    of a thread's wait that lies before the last reading. `cpu` is the CPU time of all threads.
+    `steal`, `throttled`, `frequency` (in Hz) and `probe` are as in `Samples`.
     """
 
     queue_delay: float
@@ -164,7 +164,7 @@ class ThreadMeter:
         return Reading._make((*seconds, *machine, probe, before * 1e-9))
 
     def _knows_all(self) -> bool:
-        """Return whether the folder of threads has as many links as when they were listed."""
+        """Return whether the folder of threads has as many links as when it was last listed."""
         return os.stat(TASKS).st_nlink == 2 + len(self._listed)
 
     def leave_out_own(self) -> None:

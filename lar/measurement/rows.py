@@ -378,7 +378,7 @@ def give(
     `ends` has the number of iterations that had ended at each reading. If a reading has no figure
     (NaN), its iterations belong to the next reading. Iterations after the last reading get NaN.
     `parts_of` takes the number of a reading, the first of some iterations, and the iteration after
-    the last of them. The number counts only readings with a figure.
+    the last of them. Only readings with a figure are numbered.
     """
     pairs = zip(figures, ends, strict=True)
     until = array("q", (int(end) for figure, end in pairs if figure == figure))

@@ -12,7 +12,7 @@ depends on the low frequencies of a series. The series that is used has the rank
 that outliers do not matter. The variance of this series is known. The spectrum of this series is
 modelled as white noise plus a correlated part, which has a share and a correlation time:
 
-    spectrum = 1 - share + share * (the spectrum of an autoregression of order 1 with this time)
+    spectrum = 1 - share + share * (the spectrum of an autoregression of order 1 with this time).
 
 Whittle's likelihood of the lowest frequencies (a cosine transform) shows how well a share and a
 time fit. No single model is chosen: the variance is the mean over all models, weighted by Bayes'
@@ -305,8 +305,8 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
 
     The result is None if there are too few samples, or if the samples are too strongly correlated.
     Callers that stop measuring when the interval is narrow must let the number of samples grow by
-    half between two calls. They must stop only after two narrow intervals in a row, since two
-    successive intervals are seldom narrow by chance.
+    half between two calls. Such callers must stop only after two narrow intervals in a row, since
+    two successive intervals are seldom narrow by chance.
     """
     if len(values) < FEWEST_SAMPLES:
         return None

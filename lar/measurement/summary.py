@@ -104,9 +104,9 @@ def figure_to_trust(
 ) -> Trust:
     """Return the figure that says how long an iteration takes on a quiet machine.
 
-    This is the median of all iterations if nothing was disturbed. Otherwise it is the median of the
-    undisturbed iterations, if enough iterations were undisturbed. Otherwise it is the CPU time, if
-    the CPU time is the latency on a quiet machine.
+    The figure is the median of all iterations if nothing was disturbed. Otherwise the figure is the
+    median of the undisturbed iterations, if enough iterations were undisturbed. Otherwise the
+    figure is the CPU time, if the CPU time is the latency on a quiet machine.
     """
     if not causes:
         return "latency"
@@ -118,10 +118,11 @@ def figure_to_trust(
 def cpu_is_latency(result: RunResult) -> bool:
     """Return whether the CPU time of an iteration is its latency on a quiet machine.
 
-    This is so for a run on one thread, if CPU time and waiting add up to the time of an iteration,
-    since then a busy machine has only added the waiting. This is not so in these cases: the run has
-    several threads, so that one thread may spin while it waits for another thread; the single
-    thread may spin while it waits for work; a device computes; or heat slowed down the CPU itself.
+    The CPU time is the latency for a run on one thread, if CPU time and waiting add up to the time
+    of an iteration, since then a busy machine has only added the waiting. The CPU time is not the
+    latency in these cases: the run has several threads, so that one thread may spin while it waits
+    for another thread; the single thread may spin while it waits for work; a device computes; or
+    heat slowed down the CPU itself.
     """
     if result.engine is None or result.engine.threads != 1 or may_be_spinning(result):
         return False
@@ -254,8 +255,9 @@ class Precision(NamedTuple):
 def precision_of(samples: Samples) -> Precision:
     """Return the precision of the median that a summary trusts.
 
-    If some iterations were disturbed, and the other iterations are enough for an interval, this is
-    the median of the undisturbed iterations. Otherwise it is the median of all iterations.
+    If some iterations were disturbed, and the other iterations are enough for an interval, the
+    summary trusts the median of the undisturbed iterations. Otherwise the summary trusts the median
+    of all iterations.
     """
     if disturbed := disturbed_in(samples):
         half_width = relative_half_width(in_turn(samples, disturbed))

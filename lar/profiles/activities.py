@@ -10,7 +10,7 @@ treated as a kernel that has the name of the operator's algorithm.
 Between iterations, the thread that runs the model stores the profiler's records, reads the noise
 and writes files, unless the engine loads or prepares the model. So the system calls of this thread
 between iterations are assigned to the profiler. The system calls of the engine's own threads are
-not.
+not assigned to the profiler.
 """
 
 from __future__ import annotations
@@ -255,8 +255,8 @@ def places_of(executions: Sequence[Execution], *, on_device: bool) -> Places:
 def execution_of(span: Span, places: Places) -> int | None:
     """Return the index of the execution to which a span belongs.
 
-    This is the last execution of the span's operator, in the same step, that had begun before the
-    span.
+    A span belongs to the last execution of the span's operator, in the same step, that had begun
+    before the span.
 
     Return None if the span has no operator or step, or if its operator has no execution in this
     step.

@@ -1,21 +1,22 @@
 """The breakdown of each step's time into buckets.
 
 Every moment of a step is assigned to the first bucket that covers this moment. The buckets and
-their priority are those of the PyTorch profiler's TensorBoard plugin: Kernel, Memcpy, Memset,
-Runtime, DataLoader, CPU Exec, Other. The first four buckets are left out for a run on a CPU, which
-has no device activities. A bucket is the union of its intervals within the step, without the
-buckets before it. So the times of all buckets add up exactly to the time of the step.
+their priority are those of the PyTorch profiler's TensorBoard plugin, which are (in this order)
+Kernel, Memcpy, Memset, Runtime, DataLoader, CPU Exec and Other. The first four buckets are left out
+for a run on a CPU, which has no device activities. A bucket is the union of its intervals within
+the step, without the buckets before it. So the times of all buckets add up exactly to the time of
+the step.
 
 Most of the plugin's bucket Other is split here: into the cost of profiling (`lar.profiles.costs`),
 the copies of inputs and outputs, and the engine's own time around its operators. The rest of Other
 is lar's own work between reading, feeding and running.
 
-A profile records how long a thread waited for a CPU in each step, but not at which moments. This
-time has its own bucket. It is subtracted from the buckets outside of operators, in proportion to
-how much longer each bucket took than in undisturbed steps. If too few steps were undisturbed, the
-usual time of a bucket is estimated: in each step, the waiting is subtracted from the bucket, and
-the smallest result is used. An operator's own waiting stays in the operator, and marks its
-execution as disturbed.
+A profile records how long a thread waited for a CPU in each step, but not at which moments. Waiting
+for a CPU has its own bucket. The waiting is subtracted from the buckets outside of operators, in
+proportion to how much longer each bucket took than in undisturbed steps. If too few steps were
+undisturbed, the usual time of a bucket is estimated: in each step, the waiting is subtracted from
+the bucket, and the smallest result is used. An operator's own waiting stays in the operator, and
+marks its execution as disturbed.
 
 `split_copies` returns the part of a profile that belongs to each copy of a model.
 
@@ -100,8 +101,8 @@ def noise_of(samples: Samples, copies: int = 1) -> tuple[StepNoise, ...]:
 def waiting_by_step(profile: Profile) -> dict[int, int]:
     """Return how long a thread waited for a CPU in each timed step, in nanoseconds.
 
-    This is the waiting of the thread that waited longest, even if the step did not need this
-    thread. Steps without a record are left out.
+    In each step, the thread that waited longest is used, even if the step did not need this thread.
+    Steps without a record are left out.
     """
     known = {each.step: each.waiting_ns for each in profile.facts.noise}
     return {
@@ -160,8 +161,8 @@ def describe_disturbance(profile: Profile) -> str:
 def split_copies(profile: Profile) -> list[Profile]:
     """Return a profile for each copy, with its iterations, executions and spans.
 
-    With only one copy, this is the whole profile. Counters and memory belong to the process, and
-    are in the profile of the first copy.
+    With only one copy, the whole profile is returned. Counters and memory belong to the process,
+    and are in the profile of the first copy.
     """
     copies = sorted({step.copy for step in profile.steps})
     if len(copies) < 2:
@@ -246,7 +247,8 @@ def take_out_waiting(
 ) -> list[StepBreakdown]:
     """Return the steps with a bucket for waiting; its time is subtracted from other buckets.
 
-    The time is subtracted only from buckets of the host, and only if they took longer than usual.
+    The time is subtracted only from buckets of the host, and only from buckets that took longer
+    than usual.
     """
     disturbed = disturbed_steps(profile)
     calm = [step for step in steps if step.number in waits and step.number not in disturbed]

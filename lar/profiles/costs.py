@@ -1,9 +1,9 @@
 """The cost of profiling, and operator times scaled to a plain iteration.
 
 A plain run comes before each profiled run. The cost of profiling is how much longer a profiled
-iteration takes than a plain one. It is unknown how much of this cost lies in each operator. So at
-first lar assumes that the whole cost lies outside of operators. If the operators still do not fit
-into a plain iteration, one factor scales all their times so that they fit.
+iteration takes than a plain iteration. It is unknown how much of this cost lies in each operator.
+So at first lar assumes that the whole cost lies outside of operators. If the operators still do not
+fit into a plain iteration, one factor scales all their times so that they fit.
 
 All times stay as recorded if the cost is at most `LIMIT` of a plain iteration. Times also stay as
 recorded if other work disturbed the runs so much that the cost is unknown.
@@ -92,8 +92,8 @@ def fit_to_plain(profile: Profile) -> Profile:
 
     The profile stays unchanged if the cost of profiling is low, unknown or already subtracted. All
     times of operators and their spans shrink towards the begin of their iteration, so that they
-    nest as before. Steps, calls and phases stay as recorded. They include the cost of profiling
-    each iteration, which is `Correction.cost_ns`.
+    nest as before. Steps, calls and phases stay as recorded. Steps and phases include the cost of
+    profiling each iteration, which is `Correction.cost_ns`.
     """
     seconds, share = seconds_of(profile), extra_share(profile)
     if seconds is None or share is None or share <= LIMIT or profile.correction is not None:
@@ -131,7 +131,7 @@ def scale_of(profile: Profile, plain_ns: float) -> float:
 
     The copies of inputs and outputs must also fit into the plain iteration. Only undisturbed
     iterations are used, unless all iterations were disturbed. If several copies of a model run,
-    each has its own iterations.
+    each copy has its own iterations.
     """
     busy = group_by(profile.timed_executions, lambda each: each.step)
     copied: dict[int, list[Interval]] = {}

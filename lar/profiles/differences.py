@@ -73,7 +73,7 @@ def contrasts_of(a: Profile, b: Profile) -> list[Contrast]:
 def without_common_words(one: str, other: str) -> tuple[str, str]:
     """Return two strings; if both are long lists of words, their common words are left out.
 
-    Such lists are, for example, instruction sets.
+    The instruction sets of processors are an example of such lists.
     """
     words = one.split(), other.split()
     if min(map(len, words)) <= MOST_WORDS:
@@ -256,8 +256,8 @@ def check_comparable(first: Profile, other: Profile) -> None:
         )
     if not are_of_one_command(first, other):
         raise UsageError(
-            f"{about} is of another command than the first of its side",
-            "give profiles of two commands by turns",
+            f"{about} is of another command than the first profile of its side",
+            "give the profiles of two commands in turn",
         )
 
 

@@ -1,10 +1,10 @@
 """Exports a profile as a trace for Chrome's viewer, Perfetto, and TensorBoard's plugin.
 
-All three read the same format. A trace has the categories of the PyTorch profiler's plugin:
-operators (cpu_op), layers (python_function), iterations (ProfilerStep#N), kernels, copies and
-allocations. The plugin draws other categories, but does not include them in its sums. Viewers show
-operators by name. The plugin adds up events of equal names. So in the trace for the plugin,
-operators have their types as names, and the warm-up is left out.
+Chrome's viewer, Perfetto and the plugin read the same format. A trace has the categories of the
+PyTorch profiler's plugin: operators (cpu_op), layers (python_function), iterations
+(ProfilerStep#N), kernels, copies and allocations. The plugin draws other categories, but does not
+include them in its sums. Viewers show operators by name. The plugin adds up events of equal names.
+So in the trace for the plugin, operators have their types as names, and the warm-up is left out.
 
 The events of a thread are slices on one or more tracks. On a track, slices nest, since viewers and
 the plugin drop overlapping slices. No two slices of a track begin or end at the same time, since
@@ -204,7 +204,7 @@ class Trace:
         yield from self._memory_events(begun)
 
     def _events_of(self, part: Slice, placed: Placed) -> Iterator[Event]:
-        """Yield the event of a slice and, if an arrow begins or ends at the slice, its event.
+        """Yield the event of a slice and, if an arrow begins or ends here, the arrow's event.
 
         At the end of an operator that the host dispatches to a device, an event of category runtime
         is added, since the plugin connects kernels to operators only by such an event.
@@ -388,7 +388,7 @@ class Trace:
 
 
 def facts_of_operator(operator: ProfiledOperator) -> dict[str, Any]:
-    """Return the known facts of an operator, of which the plugin reads the facts of inputs."""
+    """Return the known facts of an operator; the plugin reads only the facts of its inputs."""
     facts = {
         "name": operator.name,
         "type": operator.type,

@@ -1,8 +1,9 @@
 """Ranges that the user names: by `with lar.range("head"): ...`, or by `--range-by`.
 
-A range of `--range-by` consists of the executions whose operators' names match. The times of
-executions are not used for this, since with a clock of whole microseconds, short executions touch
-the ends of other ranges. Any other range consists of all records that begin during the range.
+A range of `--range-by` consists of the executions of operators whose names match a pattern. lar
+does not use times to find these executions, since with a clock of whole microseconds, short
+executions touch the ends of other ranges. Any other range consists of all records that begin during
+the range.
 
 The worker and this process use the same clock: the monotonic clock of the system.
 """
@@ -72,7 +73,7 @@ def range(name: str, color: Color = None) -> contextlib.AbstractContextManager[N
         UsageError: the name is not a string, or the color has another form.
     """
     if not is_text(name):
-        raise UsageError(f"lar.range: name: {name!r} is not text", "give it as a str")
+        raise UsageError(f"lar.range: name: {name!r} is not text", "give the name as a str")
     return open_range(name, color, text_of(color))
 
 
@@ -141,7 +142,7 @@ def ranges_during(start_ns: int) -> list[NamedRange]:
 
 
 def watch_open_ranges(path: str, t0_ns: int) -> None:
-    """Register a profile in all open ranges; each range is added to the profile when it ends.
+    """Register a profile in all open ranges; when a range ends, it is added to the profile.
 
     The profile's clock begins at `t0_ns`.
     """
@@ -317,7 +318,7 @@ def starts_of(execution: Execution) -> Starts:
 
 
 def starts_by_thread(begun: Sequence[Begun]) -> dict[int | None, list[tuple[int, int]]]:
-    """Return the sorted begins of records by thread; the key None has the begins of all.
+    """Return the sorted begins of records by thread; the key None has the begins of all records.
 
     If no record ran on a thread, the thread has the begins of the records that it dispatched.
     """

@@ -63,11 +63,11 @@ class Piece(NamedTuple):
 class Work:
     """Operations, bytes and their time, summed over the `calls` of one or more operators.
 
-    `parts` has the work of each operator if there are several. `flops` and `size_bytes` are sums of
-    the known amounts, or None if no amount is known. `flops_share` and `bytes_share` are the parts
-    of the time for which the amount is known. If a share is below 1, figures computed from these
-    amounts are lower bounds. `time_ns` excludes disturbances: it is the sum over operators of the
-    median time, multiplied by the number of calls.
+    `parts` has the work of each operator if there are several operators. `flops` and `size_bytes`
+    are sums of the known amounts, or None if no amount is known. `flops_share` and `bytes_share`
+    are the parts of the time for which the amount is known. If a share is below 1, figures computed
+    from these amounts are lower bounds. `time_ns` excludes disturbances: for each operator, the
+    median time is multiplied by the number of calls, and the products are added.
     """
 
     calls: int
@@ -151,8 +151,8 @@ class Work:
     def saving_ns(self, peak: Peak | None) -> float | None:
         """Return the time that the work would save if it reached its roof, in nanoseconds.
 
-        This is time x (1 - achieved / roof), with the roof at the work's intensity. The figure is a
-        lower bound if some amounts are unknown, and None if all amounts are unknown.
+        The saving is time x (1 - achieved / roof), with the roof at the work's intensity. The
+        figure is a lower bound if some amounts are unknown, and None if all amounts are unknown.
         """
         if self.parts:
             known = [ns for it in self.parts if (ns := it.saving_ns(peak)) is not None]

@@ -29,12 +29,12 @@ class Row:
 
     `operators` are indexes in `Profile.operators`. `times` has the own times of executions in
     nanoseconds. `total_ns` is the sum of the times of all executions, including inner operators.
-    `iteration_ns` is the row's time in an iteration: the sum over operators of the median time,
-    multiplied by the number of executions. So a disturbed execution has little effect. `share` is
-    the row's part of the sum of `iteration_ns` over all rows, from 0 to 1. `bounds` has the part of
-    the time that each bound limits, the largest first; the key None stands for an unknown bound.
-    `saving_ns` is the time that an iteration would save if the row reached the machine's roofs, or
-    None if unknown.
+    `iteration_ns` is the row's time in an iteration: for each operator, the median time is
+    multiplied by the number of executions, and the products are added. So a disturbed execution has
+    little effect. `share` is the row's part of the sum of `iteration_ns` over all rows, from 0 to
+    1. `bounds` has the part of the time that each bound limits, the largest first; the key None
+    stands for an unknown bound. `saving_ns` is the time that an iteration would save if the row
+    reached the machine's roofs, or None if unknown.
     """
 
     name: str
@@ -153,7 +153,7 @@ def busiest_kernel(launches: Sequence[Launch]) -> str:
 class Counted(Protocol):
     """A row with the times of its calls, and the time that an iteration would save at the roofs.
 
-    Each of both fields is None if it is unknown.
+    `times` and `saving_ns` are None if they are unknown.
     """
 
     @property

@@ -51,7 +51,7 @@ def keep_with_profile(compute: Callable[[Profile], T]) -> Callable[[Profile], T]
     """Return a function that computes its result only once for each profile.
 
     The result is stored as an attribute of the profile. A profile never changes, and several parts
-    of a report need the same result. So the result must not be changed.
+    of a report need the same result. So callers must not change the result.
     """
     name = f"{compute.__module__}.{compute.__qualname__}"
 
@@ -230,8 +230,8 @@ def self_times_of(profile: Profile) -> Sequence[int]:
 def self_host_times_of(profile: Profile) -> Sequence[int]:
     """Return the own host time of each timed execution, in nanoseconds.
 
-    This is the time of the execution's dispatch. On a CPU, the time of its computation is added,
-    without inner operators.
+    The own host time is the time of the execution's dispatch. On a CPU, the time of the computation
+    is added, without inner operators.
     """
     if profile.on_device:
         return profile.host_times_ns
@@ -290,9 +290,9 @@ class Totals(NamedTuple):
 
     `p90_ns` is None if there are too few calls for this percentile. If only the mean of calls is
     known, the maximum, minimum, median and p90 are None. `disturbed` counts the calls that other
-    work on the machine made longer. Rows are ranked by `ranking_ns`: the sum, over the operators of
-    a row, of the median time multiplied by the number of calls. So a few disturbed calls hardly
-    change the ranking.
+    work on the machine made longer. Rows are ranked by `ranking_ns`: for each operator of a row,
+    the median time is multiplied by the number of calls, and the products are added. So a few
+    disturbed calls hardly change the ranking.
     """
 
     calls: int

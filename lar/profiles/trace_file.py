@@ -17,9 +17,10 @@ Files of early versions of lar have the schema lar.profile/1 too, but may lack t
 spread, the time and the number of rounds of a peak; the use of threads by operators; the tensors
 that operators read and write; hardware counters; the instruction sets of the machine; the folder in
 which the run was started; the settings that were tried; and the noise of timed iterations. In early
-files, an operator that moves nothing has no bytes instead of 0 bytes, and the engine's own keys are
-in "engineRaw". Copies of a model have steps on the threads 1000, 2000 and so on. Timed iterations
-have the numbers 0, 1, 2 and so on, and iterations of the warm-up have -1, -2, -3 and so on.
+files, the number of bytes is unknown, and not 0, for an operator that moves nothing, and the
+engine's own keys are in "engineRaw". Copies of a model have steps on the threads 1000, 2000 and so
+on. Timed iterations have the numbers 0, 1, 2 and so on, and iterations of the warm-up have -1, -2,
+-3 and so on.
 
 A profile's file is written as JSON, or as JSON in gzip if it is large. Trace viewers detect both
 forms by the file's first bytes, whatever the name of the file. A gzip file has only one member,
@@ -581,7 +582,7 @@ def check_execution(event: TraceEvent, args: TraceArgs, duration_ns: int) -> Non
 
 
 def change_profile(path: str | Path, change: Callable[[Profile], Profile]) -> None:
-    """Change the file of a profile; the old file stays until the new one is complete.
+    """Change the file of a profile; the old file stays until the new file is complete.
 
     `change` gets the profile without its events. `change` returns a profile with changed facts or
     operators, and with spans and threads to add. If spans or threads are added, all events are

@@ -236,7 +236,7 @@ def plan_scenario(model: str, scenario: Scenario, values: Mapping[str, Any]) -> 
         raise UsageError(problem, hint, flag="--scenario")
     if values.get("warmup_iter") == 0:
         problem = "a scenario needs a warm-up, which shows how many queries there can be"
-        raise UsageError(problem, "leave it out, or give 1 or more", flag="--warmup-iter")
+        raise UsageError(problem, "leave the flag out, or give 1 or more", flag="--warmup-iter")
     warmup = values.get("warmup_iter") or WARMUP_ITERATIONS
     spec = plan_run(model, {**values, "iter": 0, "warmup_iter": warmup})
     if spec.items or spec.cases:

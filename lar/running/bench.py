@@ -266,8 +266,8 @@ class Campaign:
     def group(self) -> None:
         """Find the variant with which each variant is compared.
 
-        This is the baseline if the inputs of both have equal shapes. Otherwise it is the first
-        variant whose inputs have equal shapes.
+        A variant is compared with the baseline if the inputs of both have equal shapes. Otherwise
+        it is compared with the first variant whose inputs have shapes equal to its own.
         """
         shapes: dict[Any, list[Entry]] = {}
         for entry in self.able:
@@ -403,8 +403,8 @@ def race(
 
     The race ends when all differences are clear or the budget is spent. The outputs with each
     setting are compared with the outputs of the plain run. The first row of the result is the plain
-    run. Each setting has a row after it, even a setting that fails. The budget does not include the
-    time in which an engine searches for algorithms.
+    run. A row for each setting follows, even for a setting that fails. The budget does not include
+    the time in which an engine searches for algorithms.
     """
     with work_folder() as folder:
         planned = [

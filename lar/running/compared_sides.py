@@ -144,7 +144,7 @@ def model_run(text: str, model: str, options: dict[str, Any]) -> ModelRun:
     count = source_of(model).case_count
     judged = {"disable_assert_throw": True} if count else {}
     if SCHEDULER.key in options:
-        raise UsageError("is for all sides", "write it outside the quotes", flag=SCHEDULER.flag)
+        raise UsageError("is for all sides", "give it outside the quotes", flag=SCHEDULER.flag)
     label = options.pop(ON.key, "")
     return ModelRun(text, model, {**judged, **options}, count, label=label)
 
@@ -172,7 +172,7 @@ def check_case(sides: Sequence[Side], case: int | None) -> None:
     for side in runs:
         if not 0 <= case < side.case_count:
             problem = f"{side.model} has {count_of(side.case_count, 'testcase')}"
-            raise UsageError(problem, "they are counted from 0", flag=f"--case {case}")
+            raise UsageError(problem, "testcases are counted from 0", flag=f"--case {case}")
 
 
 def describe_cases(sides: Iterable[Side], case: int) -> Iterator[str]:
@@ -220,7 +220,7 @@ def check_sides(sides: Sequence[Side], asked: Asked) -> None:
         raise UsageError(problem, f"add {SCHEDULER.usage}", flag=f"{ON.flag} {label}")
     if asked.make_on is not None and asked.isolate:
         problem = "runs operators on this machine, but the models run on other machines"
-        raise UsageError(problem, f"leave it out, or leave {SCHEDULER.flag} out", flag="--isolate")
+        raise UsageError(problem, f"leave out this flag or {SCHEDULER.flag}", flag="--isolate")
     for key in asked.options:
         check_any_model(sides, flag_of(key))
     flag = "--isolate" if asked.isolate else "--truth" if asked.truth else ""
@@ -273,7 +273,7 @@ class SideRuns:
     def plan(self, number: int) -> RunSpec:
         """Return the spec of a model's run.
 
-        By default the run has one iteration. It has at most one testcase.
+        By default the run has one iteration. A run has at most one testcase.
 
         Options of this side replace options that are for all sides.
 
@@ -329,8 +329,8 @@ class SideRuns:
         others = "more than two sides are" if len(self.sides) > 2 else "the other side is"
         raise UsageError(
             f"--input {';'.join(spec.inputs)} is a data set of "
-            f"{count_of(len(spec.items), 'item')}, and {others} not run on as many",
-            "give both sides one; or run the data set with --bin-out-dump DIR for each side, and "
+            f"{count_of(len(spec.items), 'item')}, and {others} not run on so many items",
+            "give both sides a data set, or run it with --bin-out-dump DIR for each side, and "
             "compare the folders",
             subject=self.models[number].source,
         )
@@ -388,7 +388,7 @@ class SideRuns:
 
         Without `--input`, the model gets the inputs of a side that brings its own inputs. If no
         side brings inputs, models whose inputs have different names get the same generated data.
-        The returned source is empty if no such data was generated.
+        The returned source is empty if no data was generated for several models.
 
         Raises:
             UsageError: the models have different inputs, or no dump holds the inputs.
@@ -414,7 +414,7 @@ class SideRuns:
         return replace(spec, inputs=inputs), source
 
     def operators_of(self, number: int) -> Operators | str:
-        """Return the object that runs single operators of a side, or why it cannot be made.
+        """Return an object that runs single operators of a side, or why they cannot be run alone.
 
         With two sides, the workers of both sides start at the same time, so that they load in
         parallel.
@@ -444,7 +444,7 @@ class SideRuns:
             raise UsageError(found.problem, hint, flag="--isolate", subject=source)
 
     def find_operators(self, number: int) -> IsolatedOperators | LarError:
-        """Return the object that runs single operators of a side, or the error of making it.
+        """Return an object that runs single operators of a side, or the error that prevents this.
 
         The object's worker may not have started yet. The error's message does not name the side:
         the caller adds the name.
@@ -464,7 +464,9 @@ class SideRuns:
 
 
 def describe_fed(result: RunResult, generated: str) -> Iterator[str]:
-    """Yield notes on inputs that lar chose: generated data, and sizes of axes of any size.
+    """Yield notes on inputs that lar chose: generated data, and sizes of axes.
+
+    lar chooses the size of an axis if the model accepts any size.
 
     `generated` describes the generated data that several models share; it is empty without such
     data.
@@ -497,9 +499,9 @@ def join_notes(fed: Mapping[int, Sequence[str]]) -> Iterator[str]:
 def find_truth_model(asked: bool | str | os.PathLike[str], models: Iterable[str]) -> ModelRun:
     """Return the model that computes the reference values, as a run on an exact engine.
 
-    If the user names no model, this is the first model of `models` that an exact engine can read.
-    For each model, files beside it with the same name and another suffix are tried too. Empty names
-    in `models` are skipped.
+    If the user names no model, the first model of `models` that an exact engine can read is
+    returned. For each model, files beside it with the same name and another suffix are tried too.
+    Empty names in `models` are skipped.
 
     Raises:
         UsageError: no exact engine can read any of the models, or the named model does not exist.
@@ -561,7 +563,7 @@ def check_unchanged(model: str, sides: Sequence[Side]) -> None:
     for dump in (side for side in sides if isinstance(side, Dump) and side.index.model == model):
         known = dump.index.model_sha256
         if known and read_model_file(Path(model)).sha256 != known:
-            problem = f"its model {model} has changed since"
+            problem = f"its model {model} has changed since the dump was made"
             hint = f"name the model that made the dump: {TRUTH} MODEL"
             raise UsageError(problem, hint, flag=TRUTH, subject=dump.source)
 
@@ -588,7 +590,7 @@ def compare(
 
     Args:
         actual: a dump's folder, a tensor's file, a folder of .npy, a .npz, a .npy, the text of
-            --io-dump, an array, arrays by name, or a model with its options: "r.mge --cpu".
+            --io-dump, an array, arrays by name, or a model with its options, such as "r.mge --cpu".
         expected: a side of any of these kinds, with the values that `actual` should have.
         others: further sides. All sides are compared with the first side, and the result names the
             side that differs from all other sides.
@@ -605,15 +607,15 @@ def compare(
             isolate: also run each operator of `actual` alone, on the expected values of its
                 inputs. If the user interrupts this, the results so far are returned, and their
                 field `interrupted` is true.
-            only: with "outputs" (the default), only the models' outputs decide whether the sides
-                match. With "common", all tensors that both sides have decide.
+            only: with "outputs" (the default), the sides must match in the models' outputs. With
+                "common", the sides must match in all tensors that both sides have.
             truth: also compute reference values with an exact engine, and the error of each side
                 against these values. With True, the model is the .onnx file of a side, or an
                 .onnx file beside the model of a side. Otherwise, give the file of the model.
             progress: a function that is called repeatedly with a few words on what is being done.
             models: the model file of sides that are dumps or arrays; lar reads names and the graph
                 from this file. For different files, give a mapping from the letters of sides to
-                files, such as {"A": "model.onnx"}.
+                files, such as `dict(A="model.onnx")`.
             make_on: a function that makes the runs of models on other machines.
 
     Raises:
@@ -657,7 +659,7 @@ def read_keywords(given: Mapping[str, Any]) -> Asked:
 
 
 def compare_two(runs: SideRuns) -> Comparison:
-    """Compare two sides; if they have a data set, compare them on each of its items.
+    """Compare two sides; with a data set, compare both sides on each item of the data set.
 
     Raises:
         UsageError: an option cannot be used, or it is not clear which inputs to use.
@@ -711,7 +713,7 @@ def compare_several(runs: SideRuns) -> ComparisonOfSides:
 def compare_pair(
     runs: SideRuns, dumps: Sequence[Dump], numbers: tuple[int, int], asked: Asked
 ) -> Comparison:
-    """Compare two of the `dumps`; `numbers` has their indexes.
+    """Compare the two dumps whose indexes in `dumps` are in `numbers`.
 
     The dump with the reference values comes after the dumps of the sides.
     """
@@ -730,7 +732,7 @@ def judge(runs: SideRuns, found: Comparison, dumps: Sequence[Dump], asked: Asked
     Raises:
         UsageError: neither side holds inputs for the exact model, or the exact model takes other
             inputs.
-        LarError: the exact values cannot be computed.
+        LarError: the reference values cannot be computed.
     """
     # The finer side first, else the expected one.
     order = sorted((1, 0), key=lambda number: has_coarse_tensors(dumps[number]))

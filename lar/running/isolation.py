@@ -215,7 +215,7 @@ class Account:
             raise OutOfTime(problem, "--timeout S allows more time")
 
     def describe_phase(self) -> str:
-        """Return the name of the current phase, with the number of its iteration."""
+        """Return the name of the current phase, with the number of the current iteration."""
         phase = self.result.phase
         if phase not in ("warmup", "iterations"):
             return phase
@@ -259,7 +259,7 @@ class Watch(Account):
     def see_through(self, task: str) -> RunResult:
         """Wait until the worker has done its task, and return the result.
 
-        Then `last` is the worker's last event, which has the answer to the task.
+        Afterwards, `last` is the worker's last event, which has the answer to the task.
         """
         try:
             self.send(task)
@@ -277,8 +277,8 @@ class Watch(Account):
     def send(self, task: str) -> None:
         """Send the task to the worker.
 
-        Before that, the facts about the machine and the model are read. The worker loads its
-        libraries meanwhile, so that no timed iteration is disturbed.
+        Before the task is sent, the facts about the machine and the model are read. The worker
+        loads its libraries meanwhile, so that no timed iteration is disturbed.
         """
         if task == "run":
             self.read_facts()
@@ -518,7 +518,7 @@ def info_of(
 
     Raises:
         UsageError: the file is not a model, or is damaged.
-        EngineMissing: the library that reads its format is not installed.
+        EngineMissing: the library that reads the model's format is not installed.
         LarError: the reader failed, or ran out of time.
     """
     info = run_task("info_at" if at_shapes else "info", events.ModelRead, spec, context).info

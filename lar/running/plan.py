@@ -96,7 +96,7 @@ def plan_run(
 
 
 def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items) -> Asked:
-    """Return those parts of a request that the rules for options check."""
+    """Return the parts of a request that are checked by the rules for options."""
     iterations, warmups = values["iter"], values["warmup_iter"]
     if table.one_of((table.DURATION, table.TARGET_CI), values):
         seconds = table.DURATION.of(values) or longest(values)
@@ -161,7 +161,7 @@ def environment_of(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def python_of(values: Mapping[str, Any]) -> str:
-    """Return the Python interpreter of the worker; an empty string means that of this process.
+    """Return the worker's Python interpreter; an empty string means this process's interpreter.
 
     Raises:
         UsageError: the given path has no program.
@@ -206,8 +206,8 @@ def stack_in(values: Mapping[str, Any], items: Items) -> Items:
 def is_of_one_run(spec: RunSpec, began: float | None) -> bool:
     """Return whether a stack has the shape of the model's input, and so is one run's data.
 
-    A worker reads the model to find this shape. If the model cannot be read, an array is treated as
-    the data of one run.
+    A worker reads the model to find the shape of the input. If the model cannot be read, an array
+    is treated as the data of one run.
 
     Raises:
         UsageError: the model cannot be read, and the spec has a data set.

@@ -172,9 +172,9 @@ class Rounds:
         least_cycles: the smallest number of turns of each member.
         slowest: a member makes no turns if its first iterations take more than `slowest` times as
             long as the first iterations of the first member.
-        on_ended: a function that is called with each member whose process in a round has ended. It
-            is called with the first member before it is called with other members that have ended
-            without failure.
+        on_ended: a function that is called with each member whose process in a round has ended. The
+            function is called with the first member before it is called with other members that
+            have ended without failure.
         number: the number of the current round.
         takers: the process of each member, while this process is alive.
     """
@@ -281,7 +281,7 @@ class Rounds:
         return [member for member in members if member not in slow]
 
     def take(self, member: Member, cycle: int, untimed: int, timed: int) -> Turn | None:
-        """Let a member's worker compute for one turn; return it, or None if the worker has ended.
+        """Let a member's worker compute for one turn; return the turn, or None if the worker ended.
 
         Also update `member.seconds`, the time of an undisturbed iteration.
         """
@@ -349,9 +349,10 @@ def compare_members(
 ) -> OutputDifference | None:
     """Compare the outputs of a member with the baseline's, and return the worst difference.
 
-    Return None if the inputs of both differ, or if one of both has no outputs. Outputs are paired
-    by their names, or by their order if the names differ. The worker has written the outputs to
-    files (`summarize_outputs`). The files are read only if the hashes of the outputs differ.
+    Return None if the inputs of both differ, or if the member or the baseline has no outputs.
+    Outputs are paired by their names, or by their order if the names differ. The worker has written
+    the outputs to files (`summarize_outputs`). The files are read only if the hashes of the outputs
+    differ.
     """
     if member.result is None or base.result is None:
         return None

@@ -1,7 +1,7 @@
 """Reads a file of settings from `lar tune`, and checks that the settings fit this run.
 
-The fastest settings of one machine may be slow on another. So a file is refused if it was made for
-another model, processor, number of cores or engine. Reading the file imports no engine.
+The fastest settings of one machine may be slow on another machine. So a file is refused if it was
+made for another model, processor, number of cores or engine. Reading the file imports no engine.
 """
 
 from __future__ import annotations

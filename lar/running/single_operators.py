@@ -36,8 +36,8 @@ class IsolatedOperators:
     def __init__(self, spec: RunSpec, stack: contextlib.ExitStack) -> None:
         """
         Raises:
-            UsageError: the engine cannot run an operator alone. The caller adds to the message what
-                runs on this engine.
+            UsageError: the engine cannot run an operator alone. The caller adds the name of the
+                side to the message.
         """
         self.spec, self.notes = spec_for_isolation(spec)
         self._worker: TurnWorker | None = None
@@ -46,7 +46,7 @@ class IsolatedOperators:
         self._lost: list[RunResult] = []
 
     def begin(self) -> TurnWorker:
-        """Start the worker if none is alive; it loads the model while the caller goes on."""
+        """Start a worker if none is alive; the worker loads the model while the caller goes on."""
         if self._worker is None:
             spec, context = self._running.enter_context(unpack_cases(self.spec, RunContext()))
             spec, context = replace(spec, cases=()), replace(context, work_folder=str(self.folder))
@@ -109,11 +109,11 @@ def spec_of_dump(index: DumpIndex) -> RunSpec:
             the command line may set. The caller adds the dump's name to the message.
     """
     if not index.model or not index.engine:
-        raise UsageError("is a dump that names no model to run operators of")
+        raise UsageError("is a dump that names no model whose operators can be run")
     if not Path(index.model).exists():
         raise UsageError(f"is a dump whose model {index.model} is not there")
     if read_model_file(Path(index.model)).sha256 != index.model_sha256:
-        raise UsageError(f"is a dump whose model {index.model} has changed since")
+        raise UsageError(f"is a dump whose model {index.model} has changed since the dump was made")
     variables = str(index.settings.get(ENGINE_ENV.key))  # operators run alone without them
     if flag := find_untyped(index.settings, {}, (variables,)):
         raise UsageError(f"is a dump that sets {flag}, which only the command line may set")
@@ -125,8 +125,8 @@ def spec_for_isolation(spec: RunSpec) -> tuple[RunSpec, tuple[str, ...]]:
     """Return a spec for the worker that runs single operators, and notes on options left out.
 
     Raises:
-        UsageError: the engine cannot run an operator alone. The caller adds to the message what
-            runs on this engine.
+        UsageError: the engine cannot run an operator alone. The caller adds the name of the side to
+            the message.
     """
     engine = engine_named(spec.engine)
     if not engine.isolating_driver:

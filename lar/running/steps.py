@@ -11,10 +11,10 @@
 Each step takes the spec and the context, may change them for the next step, and returns the result
 of the next step. A step that the run does not need does nothing.
 
-An engine writes files and folders during a run, such as a dumped model or dumped tensors. Each is
-written into a temporary folder beside its final place. When the run has ended without failure, lar
-moves the files to their final places; until then, old files stay. Dumps are moved even if the run
-failed, since users need the tensors that were dumped before a crash.
+An engine writes files and folders during a run, such as a dumped model or dumped tensors. Each file
+or folder is written into a temporary folder beside its final place. When the run has ended without
+failure, lar moves the files to their final places; until then, old files stay. Dumps are moved even
+if the run failed, since users need the tensors that were dumped before a crash.
 """
 
 from __future__ import annotations

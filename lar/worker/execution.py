@@ -114,8 +114,8 @@ class Feeder:
     def read(self, given: Sequence[str | Given], *, generates: bool = True) -> Feed:
         """Read the inputs of a model, and repeat them to fill the requested batch.
 
-        Missing inputs are generated. Without `generates`, some missing inputs are an error, but if
-        no input is given, all inputs are generated.
+        Missing inputs are generated. Without `generates`, it is an error if only some inputs are
+        given. If no input is given, all inputs are generated in any case.
 
         Raises:
             UsageError: an input is wrong, or does not fit the model.
@@ -608,7 +608,7 @@ class Execution:
 
 
 def warnings_of(stopped: Stopped, spec: RunSpec) -> Iterator[str]:
-    """Yield a warning for each requested condition for the end of measuring that was not met."""
+    """Yield warnings about conditions for the measuring that the user set but that were not met."""
     if stopped.settled is False:
         yield "the warm-up did not settle in a quarter of --max-time: the first times may be longer"
     if stopped.ending == "room":

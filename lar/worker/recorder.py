@@ -68,8 +68,8 @@ class Recorder(Silent):
     def next_step(self) -> dict[str, Any]:
         """Return the number of the copy's next iteration, and whether it belongs to the warm-up.
 
-        Timed iterations have the numbers 0, 1, 2 and so on. Iterations of the warm-up have -1, -2,
-        -3 and so on.
+        Timed iterations have the numbers 0, 1, 2 and so on. Iterations of the warm-up have the
+        numbers -1, -2, -3 and so on.
         """
         number = self.recorded[self.own_copy] * len(self.drivers) + self.own_copy
         return {"step": -1 - number if self.warmup else number, "warmup": self.warmup}
@@ -259,7 +259,7 @@ def cpu_use_of(times: Sequence[float]) -> records.CpuUse:
 
 
 def read_times() -> tuple[float, ...]:
-    """Return the time, this process's CPU time, the busy ticks of all CPUs, and all their ticks.
+    """Return the time, this process's CPU time, and the busy ticks and all ticks of all CPUs.
 
     The two times are in seconds. Unknown ticks are 0.
     """
@@ -318,7 +318,7 @@ def join_traces(traces: Sequence[EngineTrace]) -> EngineTrace:
 def join_operators(
     operators: list[records.ProfiledOperator], more: Sequence[records.ProfiledOperator]
 ) -> list[int]:
-    """Add the operators of another copy to a joint list; return the index of each in this list.
+    """Add another copy's operators to a joint list; return the index of each operator in the list.
 
     Operators with equal name, type and shapes are joined. An engine may add operators to a graph,
     such as conversions of a layout, and give them another name in each copy. These operators are

@@ -91,7 +91,7 @@ def compute_each(spec: RunSpec, context: RunContext, turns: Iterable[int], emit:
     """Load the model; then, in each turn that the parent gives, compute a tensor from given values.
 
     If a tensor fails, the later tensors are computed anyway. The parent writes the request of a
-    turn into the work folder. Its file `asked.json` has the name of the tensor and the names of the
+    turn into the work folder. The file `asked.json` has the name of the tensor and the names of the
     values; the values are in the files `0.npy`, `1.npy` and so on. The answer is written to
     `answer.npy`. If a request names no tensor, the answer has the names of those values that the
     graph lacks.
