@@ -144,7 +144,7 @@ def model_run(text: str, model: str, options: dict[str, Any]) -> ModelRun:
     count = source_of(model).case_count
     judged = {"disable_assert_throw": True} if count else {}
     if SCHEDULER.key in options:
-        raise UsageError("is for all sides", "give it outside the quotes", flag=SCHEDULER.flag)
+        raise UsageError("is for all sides", "give this flag outside quotes", flag=SCHEDULER.flag)
     label = options.pop(ON.key, "")
     return ModelRun(text, model, {**judged, **options}, count, label=label)
 
