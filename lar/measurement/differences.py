@@ -10,11 +10,10 @@ Therefore each process contributes only one value.
 - `compare_groups` compares stored processes that were not made in pairs, or groups of processes
   that were made within minutes of each other.
 
-The verdict is "faster" or "slower" if the confidence interval of the ratio does not contain 1.
-Otherwise the verdict is "no difference shown", with the smallest change that would have been shown.
-If there is too little data, the verdict is "not judged", with a reason. If a side has no times, the
-result is None.
-Logarithms are natural ones.
+The verdict is "faster" or "slower" if the confidence interval of the ratio does not contain 1. If
+the interval contains 1, the verdict is "no difference shown", with the smallest change that would
+have been shown. If there is too little data, the verdict is "not judged", with a reason. If a side
+has no times, the result is None. Logarithms are natural ones.
 """
 
 from __future__ import annotations
@@ -58,7 +57,8 @@ class Ratios(NamedTuple):
 
     A ratio is the variant's time divided by the baseline's time. If `are_calm`, the ratios come
     from undisturbed iterations only. `least` has the same ratios, but computed without the time
-    that the slower side may have lost to other work. So the values in `least` are nearer to 0.
+    that the slower side may have lost to other work. The values in `least` are nearer to 0 than the
+    values in `rounds`.
     """
 
     rounds: list[list[float]]
@@ -69,8 +69,8 @@ class Ratios(NamedTuple):
 def iterations_in_turn(seconds: float) -> tuple[int, int]:
     """Return the numbers of untimed and of timed iterations in a turn; each takes `seconds`.
 
-    Long iterations hardly depend on the caches, so that they need no untimed iterations before
-    them.
+    Before long iterations, no untimed iterations are needed, since long iterations hardly depend on
+    the caches.
     """
     timed = min(max(round(TURN_SECONDS / seconds), 2), MOST_PER_TURN)
     if seconds >= 10 * TURN_SECONDS:
@@ -324,7 +324,8 @@ def error_of_groups(first: Sequence[float], second: Sequence[float], spread: Spr
     """Return the standard error of the difference of two means.
 
     If the spreads of both sides are known well enough, each side's own spread is used (Welch's
-    method). Otherwise the common `spread` is used.
+    method). If the spread of a side is not known well enough, the common `spread` is used for both
+    sides.
     """
     one, two = spread_of(first), spread_of(second)
     common = spread.deviation * math.sqrt(1 / len(first) + 1 / len(second))
@@ -385,7 +386,7 @@ def signs_agree(rounds: Sequence[Sequence[float]], alpha: float) -> bool:
 def look_from(processes: int) -> tuple[int, float]:
     """Return the next number of processes at which a comparison is judged, and its part of alpha.
 
-    This number is `processes` or more.
+    The returned number of processes is `processes` or more.
     """
     return next(look for look in looks() if look[0] >= processes)
 

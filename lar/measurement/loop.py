@@ -54,7 +54,7 @@ class Rest(Protocol):
 
 
 class Idle:
-    """A pace with a sleep before each iteration; the methods are those of `Requests`."""
+    """A pace with a sleep before each iteration; it has the same methods as `Requests`."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -260,7 +260,7 @@ class Keeper:
         self.pending = self.rows.count
 
     def begin_rest(self) -> None:
-        """Read the noise of the iterations so far, so that noise of the rest is not added to it."""
+        """Read the noise of the iterations so far, before the rest adds other noise."""
         if self.meter is not None and self.pending < self.rows.count:
             self.share(self.meter.read(ends=True))
 

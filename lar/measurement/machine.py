@@ -240,8 +240,8 @@ def read_machine(
 ) -> MachineFacts:
     """Read the facts about this machine; unknown facts stay empty.
 
-    `environment` has the environment variables of a run. The facts include those variables that
-    libraries use, and those whose names begin with one of the `prefixes`.
+    `environment` has the environment variables of a run. The facts include the variables that
+    libraries use, and the variables whose names begin with one of the `prefixes`.
     """
     affinity = usable_cpus()
     heeded = (*PREFIXES, *prefixes)

@@ -140,7 +140,7 @@ class SampleRows:
         `zero` is the time on the driver's clock from which `began` is counted.
 
         If there are many rows, the columns are views of the table, or are computed when they are
-        read. If there are few rows, they are copied.
+        read. If there are few rows, the rows are copied.
         """
         # This module imports slowly, and only this method needs it.
         from lar.records.run import Samples
@@ -331,11 +331,11 @@ def share_out(
 
     The parts are in proportion to the times of the iterations.
 
-    Without `active`, the seconds are waits, and an iteration gets at most its own time. With
-    `active`, the seconds are CPU time. `active` has for each reading the time in which the thread
-    did not wait for a CPU, 0 if unknown. CPU time between the iterations is lar's own, and is left
-    out. Several threads may use more CPU time than an iteration took, but an iteration gets at most
-    the CPU time of the reading.
+    Without `active`, the seconds are waits, and the wait of an iteration is at most as long as the
+    iteration. With `active`, the seconds are CPU time. `active` has for each reading the time in
+    which the thread did not wait for a CPU, 0 if unknown. CPU time between the iterations is lar's
+    own, and is left out. Several threads may use more CPU time than an iteration took, but an
+    iteration gets at most the CPU time of the reading.
     """
     shares, most = array("d"), array("d")
     begin, is_waiting = 0, not active
@@ -377,8 +377,8 @@ def give(
 
     `ends` has the number of iterations that had ended at each reading. If a reading has no figure
     (NaN), its iterations belong to the next reading. Iterations after the last reading get NaN.
-    `parts_of` takes the number of a reading, the first of some iterations, and the iteration after
-    the last of them. Only readings with a figure are numbered.
+    `parts_of` takes the number of a reading and a range of iterations, by its first iteration and
+    the iteration after its last. Only readings with a figure are numbered.
     """
     pairs = zip(figures, ends, strict=True)
     until = array("q", (int(end) for figure, end in pairs if figure == figure))

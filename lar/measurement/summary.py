@@ -104,9 +104,10 @@ def figure_to_trust(
 ) -> Trust:
     """Return the figure that says how long an iteration takes on a quiet machine.
 
-    The figure is the median of all iterations if nothing was disturbed. Otherwise the figure is the
-    median of the undisturbed iterations, if enough iterations were undisturbed. Otherwise the
-    figure is the CPU time, if the CPU time is the latency on a quiet machine.
+    If nothing was disturbed, the figure is the median of all iterations. If some iterations were
+    disturbed, and enough iterations were not, the figure is the median of the undisturbed
+    iterations. If too few iterations were undisturbed, the figure is the CPU time, provided that
+    the CPU time is the latency on a quiet machine.
     """
     if not causes:
         return "latency"
@@ -152,7 +153,7 @@ def accounted_parts(samples: Samples) -> list[float]:
 
 
 def in_turn(samples: Samples, left_out: Collection[int]) -> Sequence[float]:
-    """Return the end-to-end times without those at the indexes in `left_out`.
+    """Return the end-to-end times, without the times at the indexes in `left_out`.
 
     The times of several runners are put in alternating order, since a disturbance affects all
     runners at the same time.
@@ -227,8 +228,8 @@ def windows_agree(earlier: Sequence[float], later: Sequence[float]) -> bool:
     """Return whether two successive windows of iterations agree.
 
     Two windows agree if their medians hardly differ. If times scatter, medians of a few samples
-    differ more. Then the windows agree if the median of each window lies well within the samples of
-    the other window.
+    differ more. With scattered times, two windows agree if the median of each window lies well
+    within the samples of the other window.
     """
     first, second = sorted(earlier), sorted(later)
     ours, theirs = percentile_of(first, 50), percentile_of(second, 50)
@@ -256,8 +257,8 @@ def precision_of(samples: Samples) -> Precision:
     """Return the precision of the median that a summary trusts.
 
     If some iterations were disturbed, and the other iterations are enough for an interval, the
-    summary trusts the median of the undisturbed iterations. Otherwise the summary trusts the median
-    of all iterations.
+    summary trusts the median of the undisturbed iterations. In all other cases, the summary trusts
+    the median of all iterations.
     """
     if disturbed := disturbed_in(samples):
         half_width = relative_half_width(in_turn(samples, disturbed))
@@ -280,7 +281,7 @@ def relative_half_width(times: Sequence[float]) -> float | None:
 
 
 def accuracy_of(items: Sequence[ItemClasses]) -> tuple[int, int, int]:
-    """Return the number of labelled items, and for how many of them top-1 and top-5 are right."""
+    """Return how many items have a label, and how many of these are right in top-1 and in top-5."""
     labelled = [item for item in items if item.label is not None]
     first = sum(item.classes[:1] == (item.label,) for item in labelled)
     return len(labelled), first, sum(item.label in item.classes for item in labelled)

@@ -239,8 +239,9 @@ Places = dict[tuple[int, int], list[tuple[int, int]]]
 def places_of(executions: Sequence[Execution], *, on_device: bool) -> Places:
     """Return the indexes of each operator's executions in each step, in the order of time.
 
-    With `on_device`, the time is the begin of the execution. Otherwise the time is the begin of the
-    dispatch, since the host may dispatch several executions before the first execution runs.
+    With `on_device`, the time is the begin of the execution. Without `on_device`, the time is the
+    begin of the dispatch, since the host may dispatch several executions before the first execution
+    runs.
     """
     places: Places = {}
     for index, each in enumerate(executions):

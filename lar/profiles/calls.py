@@ -98,7 +98,8 @@ def calls_of(profile: Profile) -> Sequence[Call]:
     """Return the calls of the timed iterations.
 
     First come ranges, then calls of the engine, then operators, each group in the order of time.
-    Then come ranges around iterations, activities of a device, and the cost of profiling.
+    After the operators come ranges around iterations, activities of a device, and the cost of
+    profiling.
     """
     streams, operators = streams_of(profile), operator_calls(profile)
     ranges, spans = range_calls(profile, operators), profile.spans_of("runtime")

@@ -1,7 +1,7 @@
 """The cost of profiling, and operator times scaled to a plain iteration.
 
 A plain run comes before each profiled run. The cost of profiling is how much longer a profiled
-iteration takes than a plain iteration. It is unknown how much of this cost lies in each operator.
+iteration takes than a plain iteration. lar cannot know how much of this cost lies in each operator.
 So at first lar assumes that the whole cost lies outside of operators. If the operators still do not
 fit into a plain iteration, one factor scales all their times so that they fit.
 
@@ -38,8 +38,9 @@ def cost_of(profiled: Samples, plain: Samples) -> Cost | None:
     """Return the cost of profiling: the median times of iterations with and without it.
 
     If too few iterations were undisturbed, the fastest undisturbed profiled iteration is used
-    instead of a median. This is done only if this iteration is certainly slower than the median
-    plain iteration, since other work makes no iteration faster. Otherwise the cost is unknown.
+    instead of a median. But if this profiled iteration is not certainly slower than the median
+    plain iteration, the cost is unknown. The comparison is safe since other work makes no iteration
+    faster.
     """
     # Reports do not need these modules.
     from lar.measurement.statistics import disturbed_in

@@ -91,7 +91,7 @@ def are_of_one_command(a: Profile, b: Profile) -> bool:
 def facts_of(profile: Profile, recorded: Collection[str]) -> dict[str, str]:
     """Return the known facts of a run that may differ in another run.
 
-    `recorded` names the facts of the machine to return: those that both runs have.
+    `recorded` names the facts of the machine to return: the facts that both runs have recorded.
     """
     facts = profile.facts
     options = {

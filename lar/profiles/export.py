@@ -295,7 +295,7 @@ class Trace:
     def _handing_over(self) -> Iterator[Slice]:
         """Yield the slices that arrows connect with operators.
 
-        These slices are dispatches by another thread, or executions on a device.
+        The connected slices are dispatches by another thread, or executions on a device.
         """
         for number, each in enumerate(self.profile.executions, 1):
             ids: dict[str, Any] = {"External id": number, "step": each.step}
@@ -316,7 +316,7 @@ class Trace:
     def _spans(self) -> Iterator[Slice]:
         """Yield the slices of phases, ranges and calls, and of a device's kernels and copies.
 
-        On a device, the calls that count in the plugin's overview have the category runtime.
+        On a device, calls that the plugin's overview adds up have the category runtime.
         """
         profile = self.profile
         runtime = {id(span) for span in leaf_calls(profile)} if profile.on_device else set()

@@ -1,8 +1,8 @@
 """Rows of reports: the executions of timed iterations, grouped by operator, type, module and so on.
 
 All reports use this one aggregation. Operators within an operator, such as the operators in the
-body of a Loop, are listed separately. So each row has its own time, and the own times add up to the
-time of all operators. A row also has the time that includes inner operators.
+body of a Loop, are listed separately. So each row has a time without inner operators, and the sum
+of these times is the time of all operators. A row also has the time that includes inner operators.
 
 Reports in the style of another tool show further figures of a row if --columns names these figures.
 """

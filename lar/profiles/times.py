@@ -218,8 +218,8 @@ def own_times(timed: Sequence[tuple[int, int, int]]) -> list[int]:
 def self_times_of(profile: Profile) -> Sequence[int]:
     """Return the own computing time of each timed execution, in nanoseconds.
 
-    This time includes neither the execution's waiting nor inner operators, such as the operators in
-    the body of a Loop.
+    The own computing time includes neither the execution's waiting nor inner operators, such as the
+    operators in the body of a Loop.
     """
     executions = profile.timed_executions
     own = own_times([(each.thread, *each.interval) for each in executions])

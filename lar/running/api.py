@@ -41,7 +41,7 @@ class GivenInputs:
     """The inputs from Python code as `--input` items, and the names of inputs in messages.
 
     The caller knows neither the files that are made for arrays nor the flag `--input`. So `names`
-    maps these files, and the flag, to words that the caller knows.
+    maps the files made for arrays, and the flag, to words that the caller knows.
     """
 
     def __init__(self, inputs: Inputs | None, folder: Path) -> None:

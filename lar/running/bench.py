@@ -266,8 +266,8 @@ class Campaign:
     def group(self) -> None:
         """Find the variant with which each variant is compared.
 
-        A variant is compared with the baseline if the inputs of both have equal shapes. Otherwise
-        it is compared with the first variant whose inputs have shapes equal to its own.
+        A variant is compared with the baseline if the inputs of both have equal shapes. A variant
+        with other shapes is compared with the first variant that has these shapes.
         """
         shapes: dict[Any, list[Entry]] = {}
         for entry in self.able:

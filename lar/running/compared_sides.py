@@ -414,7 +414,7 @@ class SideRuns:
         return replace(spec, inputs=inputs), source
 
     def operators_of(self, number: int) -> Operators | str:
-        """Return an object that runs single operators of a side, or why they cannot be run alone.
+        """Return an object that runs single operators of a side, or why it cannot run them.
 
         With two sides, the workers of both sides start at the same time, so that they load in
         parallel.

@@ -67,7 +67,8 @@ def heed_interrupts() -> None:
 def would_do_harm(frame: FrameType | None) -> bool:
     """Return whether an exception in this frame would be lost, or would stop necessary work.
 
-    This is so while Python imports a module, compares a type of `typing`, or closes an ExitStack.
+    An exception would do so while Python imports a module, compares a type of `typing`, or closes
+    an ExitStack.
     """
     while frame is not None:
         is_import = frame.f_code.co_filename.startswith("<frozen importlib")

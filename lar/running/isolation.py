@@ -370,7 +370,7 @@ class Watch(Account):
     def report_progress(self) -> None:
         """Report the engine's progress at intervals, until the first iteration has ended.
 
-        Each time, the engine also saves what its preparation has found so far.
+        With each report, the engine also saves what its preparation has found so far.
         """
         now = time.monotonic()
         is_over = self.result.phase in ("start", "finish") or any(self._seen_rows)
@@ -456,8 +456,9 @@ class TurnWorker(Watch, Listener):
 
     The time between turns is not part of the worker's time limits.
 
-    Between turns, all threads of the worker are stopped. Otherwise idle threads of an engine would
-    take CPU time from other workers, since they wait in a busy loop for up to 0.1 s.
+    Between turns, all threads of the worker are stopped. If they were not stopped, idle threads of
+    an engine would take CPU time from other workers, since idle threads wait in a busy loop for up
+    to 0.1 s.
     """
 
     report_seconds = 0.0

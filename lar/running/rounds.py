@@ -383,8 +383,8 @@ def severity_of(found: OutputDifference) -> tuple[int, float]:
 def is_same_data(mine: FedInput, its: FedInput) -> bool:
     """Return whether two inputs hold the same data.
 
-    Integers from files are the same data in any width, such as int32 and int64. But generated
-    integers depend on their width.
+    Integers from files are the same data in any width, such as int32 and int64. Generated integers
+    with different widths are different data.
     """
     are_integers = "int" in mine.dtype and "int" in its.dtype and not mine.generated
     if mine.shape != its.shape or (mine.dtype != its.dtype and not are_integers):

@@ -246,8 +246,8 @@ def words_of(values: Mapping[str, str]) -> Iterator[str]:
 def plan_variant(variant: Variant, *, elsewhere: bool = False, takes_turns: bool = True) -> Variant:
     """Return a variant with its spec, or with the failure that says why it cannot be run.
 
-    With `takes_turns`, a run that needs several processes is refused. Without `takes_turns`, such a
-    run is allowed, for example for a search.
+    With `takes_turns`, a run that needs several processes is refused. Without `takes_turns`, a run
+    may need several processes, for example for a search.
     """
     try:
         spec = plan_run(variant.model, parse_values(variant.options), elsewhere=elsewhere)

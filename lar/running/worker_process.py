@@ -170,8 +170,8 @@ class WorkerProcess:
 def above_worker_files(file: int) -> int:
     """Replace a descriptor by a copy whose number is above the worker's descriptors.
 
-    Otherwise the worker's descriptors could overwrite this descriptor before it is copied for the
-    worker.
+    Without this copy, a descriptor of the worker could overwrite a descriptor that has not been
+    copied for the worker yet.
     """
     try:
         return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, SAMPLE_FILE + 1)

@@ -339,8 +339,8 @@ class Copies:
     def at_once(self, call: Callable[[int], T]) -> list[T]:
         """Call a function for all runners at the same time.
 
-        But the calls are made one after the other if the first run of one copy prepares something
-        that all copies use.
+        The calls are made one after the other if the first run of one copy prepares something that
+        all copies use.
         """
         begins_alone = self.drivers[0].begins_alone and self.tables[0].count == 0
         alone = begins_alone or len(self.drivers) == 1

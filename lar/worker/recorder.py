@@ -321,8 +321,8 @@ def join_operators(
     """Add another copy's operators to a joint list; return the index of each operator in the list.
 
     Operators with equal name, type and shapes are joined. An engine may add operators to a graph,
-    such as conversions of a layout, and give them another name in each copy. These operators are
-    joined by type and shapes, in the order of execution.
+    such as conversions of a layout, and give them another name in each copy. The operators that an
+    engine adds are joined by type and shapes, in the order of execution.
     """
     unjoined = dict(enumerate(operators))
     at: dict[int, int] = {}
