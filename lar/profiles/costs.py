@@ -1,7 +1,7 @@
 """The cost of profiling, and operator times scaled to a plain iteration.
 
 A plain run comes before each profiled run. The cost of profiling is how much longer a profiled
-iteration takes than a plain iteration. lar cannot know how much of this cost lies in each operator.
+iteration takes than a plain iteration. The part of the cost that lies in each operator is unknown.
 So at first lar assumes that the whole cost lies outside of operators. If the operators still do not
 fit into a plain iteration, one factor scales all their times so that they fit.
 
@@ -39,8 +39,8 @@ def cost_of(profiled: Samples, plain: Samples) -> Cost | None:
 
     If too few iterations were undisturbed, the fastest undisturbed profiled iteration is used
     instead of a median. But if this profiled iteration is not certainly slower than the median
-    plain iteration, the cost is unknown. The comparison is safe since other work makes no iteration
-    faster.
+    plain iteration, the cost is unknown. A slower fastest iteration is proof enough, since other
+    work makes no iteration faster.
     """
     # Reports do not need these modules.
     from lar.measurement.statistics import disturbed_in

@@ -1,9 +1,8 @@
 """Ranges that the user names: by `with lar.range("head"): ...`, or by `--range-by`.
 
-A range of `--range-by` consists of the executions of operators whose names match a pattern. lar
-does not use times to find these executions, since with a clock of whole microseconds, short
-executions touch the ends of other ranges. Any other range consists of all records that begin during
-the range.
+A range of `--range-by` consists of the executions of operators whose names match a pattern. Times
+are not used to find these executions, since with a clock of whole microseconds, short executions
+touch the ends of other ranges. Any other range consists of all records that begin during the range.
 
 The worker and this process use the same clock: the monotonic clock of the system.
 """

@@ -414,7 +414,7 @@ class SideRuns:
         return replace(spec, inputs=inputs), source
 
     def operators_of(self, number: int) -> Operators | str:
-        """Return an object that runs single operators of a side, or why it cannot run them.
+        """Return an object that runs single operators of a side, or why this is impossible.
 
         With two sides, the workers of both sides start at the same time, so that they load in
         parallel.
@@ -466,7 +466,7 @@ class SideRuns:
 def describe_fed(result: RunResult, generated: str) -> Iterator[str]:
     """Yield notes on inputs that lar chose: generated data, and sizes of axes.
 
-    lar chooses the size of an axis if the model accepts any size.
+    The size of an axis is chosen by lar if the model accepts any size.
 
     `generated` describes the generated data that several models share; it is empty without such
     data.

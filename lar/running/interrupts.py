@@ -67,7 +67,7 @@ def heed_interrupts() -> None:
 def would_do_harm(frame: FrameType | None) -> bool:
     """Return whether an exception in this frame would be lost, or would stop necessary work.
 
-    An exception would do so while Python imports a module, compares a type of `typing`, or closes
+    An exception would do harm while Python imports a module, compares a type of `typing`, or closes
     an ExitStack.
     """
     while frame is not None:

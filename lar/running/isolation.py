@@ -456,9 +456,8 @@ class TurnWorker(Watch, Listener):
 
     The time between turns is not part of the worker's time limits.
 
-    Between turns, all threads of the worker are stopped. If they were not stopped, idle threads of
-    an engine would take CPU time from other workers, since idle threads wait in a busy loop for up
-    to 0.1 s.
+    Between turns, all threads of the worker are stopped. The threads are stopped since idle threads
+    of an engine wait in a busy loop for up to 0.1 s, and would take CPU time from other workers.
     """
 
     report_seconds = 0.0

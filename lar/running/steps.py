@@ -211,7 +211,7 @@ def place_named(option: Option[Any], place: Path) -> str:
 def full_disk_of(spec: RunSpec, written: Mapping[str, str]) -> Failure | None:
     """Return the failure of a run whose engine has filled the disk, or None if the disk has room.
 
-    lar checks this when a run has failed, since few engines report a full disk.
+    The disk is checked when a run has failed, since few engines report a full disk.
     """
     places = [
         (os.path.dirname(written[option.key]), option.flag, place_named(option, place))
