@@ -192,7 +192,7 @@ class MachineNoise:
         return True
 
     def read(self, *, is_due: bool) -> tuple[float, float, float]:
-        """Return steal, throttling by limits or heat, and frequency; NaN for each unread figure."""
+        """Return steal, throttling by limits or heat, and frequency; an unread figure is NaN."""
         found: dict[str, float] = {}
         for kind, source in self.sources.items() if is_due else ():
             with contextlib.suppress(OSError, ValueError, IndexError):  # a CPU went offline
@@ -368,7 +368,7 @@ def read_model_file(path: Path) -> ModelFile:
 
 
 def checksum_place(model: Path) -> Path:
-    """Return the place of a model file's checksum."""
+    """Return the path of the file with a model file's checksum."""
     return model.with_name(model.name + ".sha256")
 
 

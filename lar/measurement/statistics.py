@@ -200,7 +200,8 @@ def causes_of(samples: Samples) -> dict[Cause, tuple[int, ...]]:
     """Return the indexes of the disturbed samples by cause; causes without samples are left out.
 
     A wait for a CPU, steal or throttling disturbed a sample if it took a large enough part of the
-    sample's time. A probe is compared with the run's other probes.
+    sample's time. The time of the probe after a sample is compared with the times of the run's
+    other probes.
     """
     times = samples.end_to_end
     low = LOW_FREQUENCY * (median_of_known(samples.frequency) or 0.0)

@@ -264,7 +264,7 @@ MOVING_TYPES = re.compile(
 
 
 def only_moves(type: str) -> bool:
-    """Return whether operators of a type only move values to another place or layout."""
+    """Return whether operators of a type only move values to other memory or to another layout."""
     return MOVING_TYPES.fullmatch(type) is not None
 
 

@@ -344,7 +344,7 @@ class SideRuns:
 
         Raises:
             UsageError: it is not clear which inputs to use.
-            LarError: a run did not end well.
+            LarError: a run failed.
         """
         dumps = {number: it for number, it in enumerate(self.sides) if isinstance(it, Dump)}
         fed: dict[int, tuple[str, ...]] = {}
@@ -364,7 +364,7 @@ class SideRuns:
         """Run a model once, and return its opened dump and its result.
 
         Raises:
-            LarError: the run did not end well.
+            LarError: the run failed.
         """
         # Imported here, since comparing two dumps does not need these modules.
         from lar.running.isolation import require_ok
@@ -620,7 +620,7 @@ def compare(
 
     Raises:
         UsageError: a side is of no known kind, or an option cannot be used.
-        LarError: a model's run did not end well.
+        LarError: a model's run failed.
     """
     given = read_keywords(asked)
     sides = open_sides((actual, expected, *others))
@@ -663,7 +663,7 @@ def compare_two(runs: SideRuns) -> Comparison:
 
     Raises:
         UsageError: an option cannot be used, or it is not clear which inputs to use.
-        LarError: a model's run did not end well.
+        LarError: a model's run failed.
     """
     asked = runs.asked
     if asked.truth:
@@ -685,7 +685,7 @@ def compare_once(runs: SideRuns, item: int | None, progress: Progress) -> Compar
 
     Raises:
         UsageError: it is not clear which inputs to use.
-        LarError: a model's run did not end well.
+        LarError: a model's run failed.
     """
     asked = replace(runs.asked, progress=progress)
     dumps, notes = runs.run_all(progress, item)
@@ -700,7 +700,7 @@ def compare_several(runs: SideRuns) -> ComparisonOfSides:
 
     Raises:
         UsageError: the sides have a data set, or it is not clear which inputs to use.
-        LarError: a model's run did not end well.
+        LarError: a model's run failed.
     """
     from lar.comparison.compare import compare_sides  # two sides do not need it
 
@@ -755,7 +755,7 @@ def compare_items(
     After an interrupt, return the results of the finished items.
 
     Raises:
-        LarError: a run did not end well.
+        LarError: a run failed.
     """
     collected = CollectedItems()
     for number, name in enumerate(items):

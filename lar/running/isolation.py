@@ -553,14 +553,14 @@ def run_task(task: str, answer: type[A], spec: RunSpec, context: RunContext | No
 
 
 def require_ok(result: RunResult, *, within: str = "", names: Mapping[str, str] = {}) -> None:
-    """Raise the failure of a run that did not end well.
+    """Raise the failure of a run that failed, or KeyboardInterrupt if it was interrupted.
 
     `within` names the task that the run belongs to. `names` maps files to names that the user
     knows.
 
     Raises:
         KeyboardInterrupt: the run was interrupted.
-        LarError: the run failed in another way.
+        LarError: the run failed.
     """
     if result.status == "interrupted":
         raise KeyboardInterrupt

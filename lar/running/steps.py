@@ -73,8 +73,8 @@ def place_artifacts(spec: RunSpec, context: RunContext) -> Iterator[tuple[RunSpe
     those items of the data set that have no outputs yet.
 
     Raises:
-        UsageError: a place cannot be written, or has a dump that may not be overwritten. The
-            message names the flag.
+        UsageError: a path cannot be written, or has a dump that may not be overwritten. The message
+            names the flag.
     """
     with contextlib.ExitStack() as stack:
         written = {}
@@ -122,9 +122,9 @@ def grow_dump(spec: RunSpec, place: Path) -> Iterator[RunSpec]:
 
 
 def folder_beside(place: Path, kind: str, flag: str) -> contextlib.AbstractContextManager[str]:
-    """Make a temporary folder beside a place, for the files that will move to the place.
+    """Make a temporary folder beside a path, for the files that will be moved to this path.
 
-    If the place is a folder whose parent does not exist, use the nearest existing parent.
+    For a folder whose parent does not exist, the nearest parent that exists is used.
 
     Raises:
         UsageError: another process writes the same folder.
@@ -141,12 +141,12 @@ def folder_beside(place: Path, kind: str, flag: str) -> contextlib.AbstractConte
 
 
 def check_place(place: Path, flag: str, kind: str, overwrite: bool) -> None:
-    """Refuse a place to which a file or a folder cannot be written.
+    """Refuse a path to which a file or a folder cannot be written.
 
     Raises:
         UsageError: the path of a file is a folder, the path of a folder is a file, or the folder is
             not empty.
-        OSError: the place may not be written.
+        OSError: the path may not be written.
     """
     refusal = partial(UsageError, flag=flag, subject=place)
     if kind == "folder":
@@ -173,7 +173,7 @@ def deliver_artifacts(spec: RunSpec, written: Mapping[str, str], result: RunResu
     """Move the engine's files to their final places; return the result with further warnings.
 
     Raises:
-        UsageError: the engine wrote nothing, or a place can no longer be written.
+        UsageError: the engine wrote nothing, or a path can no longer be written.
     """
     ok, warnings = result.status == "ok", []
     if result.failure is not None and result.failure.exit_code in (2, 4):
@@ -200,7 +200,7 @@ def deliver_artifacts(spec: RunSpec, written: Mapping[str, str], result: RunResu
 
 
 def place_named(option: Option[Any], place: Path) -> str:
-    """Return the name of a place in messages.
+    """Return how messages name the place to which an option's output is written.
 
     Output for a stream is kept in a temporary folder until the run has ended, so that messages name
     this folder.
