@@ -6,7 +6,7 @@ Therefore each process contributes only one value.
 
 - `compare_turns` compares programs that took turns, each in a fresh process in each round. Two
   neighbouring turns give one ratio, the ratio of the medians of their undisturbed iterations.
-- `compare_pairs` compares pairs of processes by several ratios, or by one ratio, for each pair.
+- `compare_pairs` compares pairs of processes; each pair has one ratio or several ratios.
 - `compare_groups` compares stored processes that were not made in pairs, or groups of processes
   that were made within minutes of each other.
 

@@ -121,7 +121,7 @@ def disturbed_steps(profile: Profile) -> dict[int, tuple[str, ...]]:
 def disturbed_executions(profile: Profile) -> frozenset[int]:
     """Return the indexes of the disturbed executions in the timed executions.
 
-    A disturbed execution took longer than the operator's median in undisturbed steps.
+    A disturbed execution took longer than the operator's median execution in undisturbed steps.
     """
     steps, executions = disturbed_steps(profile), profile.timed_executions
     found: set[int] = set()

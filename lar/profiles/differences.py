@@ -1,7 +1,7 @@
 """Compares two commands by pairs of their profiles: their iterations and operators.
 
 Each profile is from one process. Three pairs or more can show that times differ
-(`lar.measurement.differences`). One pair only shows the times.
+(`lar.measurement.differences`). One pair is too few for a verdict, and only shows the times.
 
 `contrasts_of` finds how the runs themselves differ: model, options, versions, machine.
 """

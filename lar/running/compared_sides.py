@@ -639,7 +639,7 @@ def compare(
 
 
 def read_keywords(given: Mapping[str, Any]) -> Asked:
-    """Return the options of a comparison that keywords give.
+    """Return the options of a comparison that are given as keyword arguments.
 
     Raises:
         UsageError: a keyword is unknown, or has a wrong value.

@@ -194,8 +194,8 @@ def check_count(asked: Asked, source: Source, items: Items) -> None:
 def stack_in(values: Mapping[str, Any], items: Items) -> Items:
     """Return the items of an `--input` that is either a data set or the data of one run.
 
-    Only a stack is ambiguous in this way: one array that may hold all items of a data set along its
-    first axis. No items are returned if the input is certainly a data set.
+    An ambiguous input is a stack, which is one array that may hold all items of a data set along
+    its first axis. No items are returned if the input is certainly a data set.
     """
     if not items and not table.BATCH_SIZE.is_given(values):
         items = find_items(values["input"], with_arrays=True)

@@ -347,7 +347,7 @@ def inputs_as_for(base: RunSpec | None, spec: RunSpec, folder: Path) -> tuple[st
 def compare_members(
     member: Member, base: Member, tolerance: Tolerance = DEFAULT_TOLERANCE
 ) -> OutputDifference | None:
-    """Compare the outputs of a member with the baseline's, and return the worst difference.
+    """Compare the outputs of a member and of the baseline, and return the worst difference.
 
     Return None if the inputs of both differ, or if the member or the baseline has no outputs.
     Outputs are paired by their names, or by their order if the names differ. The worker has written

@@ -66,7 +66,7 @@ class WorkerProcess:
 
         The worker loads the driver's libraries and then waits for a request. `words` are the names
         of the task, the engine and the driver. `python` is the worker's Python interpreter; an
-        empty string means that of this process. Without `words`, the worker is a fork of this
+        empty string means this process's interpreter. Without `words`, the worker is a fork of this
         process, which then must have only one thread. The fork imports the modules that all workers
         need, and then waits until `take_words` sends `words`.
         """
