@@ -1,18 +1,19 @@
-"""Judges whether B is slower than A: the only verdict on times in lar.
+"""Judges whether B is slower than A; all verdicts on times in lar are made here.
 
-Whole processes are compared. The speed of a process depends on the places of its code and its data
-in memory: two processes of one program differ by 1 % or more, even with very many samples. So one
-process counts as one value.
+Whole processes are compared. The speed of a process depends on where its code and its data lie in
+memory, so that two processes of one program differ by 1 % or more, even with very many samples.
+Therefore each process contributes only one value.
 
 - `compare_turns` compares programs that took turns, each in a fresh process in each round. Two
-  neighbouring turns give one ratio: that of the medians of their undisturbed iterations.
-- `compare_pairs` compares pairs of processes by such ratios, or by one ratio for each pair.
-- `compare_groups` compares stored processes, or sittings, that were not made in pairs.
+  neighbouring turns give one ratio, the ratio of the medians of their undisturbed iterations.
+- `compare_pairs` compares pairs of processes; each pair has one ratio or several ratios.
+- `compare_groups` compares stored processes that were not made in pairs, or groups of processes
+  that were made within minutes of each other.
 
-The verdict is "faster" or "slower" if the confidence interval of the ratio does not contain 1. Else
-it is "no difference shown", with the smallest change that would have been shown. If there is too
-little data, it is "not judged", with a reason. If a side has no times, the result is None.
-Logarithms are natural ones.
+The verdict is "faster" or "slower" if the confidence interval of the ratio does not contain 1. If
+the interval contains 1, the verdict is "no difference shown", with the smallest change that would
+have been shown. If there is too little data, the verdict is "not judged", with a reason. If a side
+has no times, the result is None. Logarithms are natural ones.
 """
 
 from __future__ import annotations
@@ -52,10 +53,12 @@ MOST_UNTIMED = 8
 
 
 class Ratios(NamedTuple):
-    """The log ratios of neighbouring turns in each round: a variant's time over the baseline's.
+    """The log ratios of neighbouring turns in each round.
 
-    `are_calm` says that only undisturbed iterations count. `least` has the same ratios, but nearer
-    to 0: without all the time that the slower side may have lost to other work.
+    A ratio is the variant's time divided by the baseline's time. If `are_calm`, the ratios come
+    from undisturbed iterations only. `least` has the same ratios, but computed without the time
+    that the slower side may have lost to other work. The values in `least` are nearer to 0 than the
+    values in `rounds`.
     """
 
     rounds: list[list[float]]
@@ -64,9 +67,10 @@ class Ratios(NamedTuple):
 
 
 def iterations_in_turn(seconds: float) -> tuple[int, int]:
-    """Return the numbers of untimed and of timed iterations of this length in a turn.
+    """Return the numbers of untimed and of timed iterations in a turn; each takes `seconds`.
 
-    A long iteration needs no untimed ones, since it hardly depends on the caches.
+    Before long iterations, no untimed iterations are needed, since long iterations hardly depend on
+    the caches.
     """
     timed = min(max(round(TURN_SECONDS / seconds), 2), MOST_PER_TURN)
     if seconds >= 10 * TURN_SECONDS:
@@ -75,9 +79,9 @@ def iterations_in_turn(seconds: float) -> tuple[int, int]:
 
 
 def centre_of_turn(turn: Turn, *, is_calm: bool) -> float | None:
-    """Return the median time of a turn's iterations, None without iterations.
+    """Return the median time of a turn's iterations, or None without iterations.
 
-    With `is_calm`, only undisturbed iterations count.
+    With `is_calm`, only undisturbed iterations are used.
     """
     values = turn.samples.end_to_end
     if is_calm:
@@ -87,10 +91,10 @@ def centre_of_turn(turn: Turn, *, is_calm: bool) -> float | None:
 
 
 def log_ratios_of(baseline: Sequence[Turn], variant: Sequence[Turn]) -> Ratios:
-    """Return the log ratios of neighbouring turns; each is the ratio of the medians of two turns.
+    """Return the log ratios of neighbouring turns; a ratio is a quotient of two turns' medians.
 
-    Only undisturbed iterations count; turns and rounds without them are left out. If most rounds
-    have too few, all iterations count.
+    Only undisturbed iterations are used; turns and rounds without undisturbed iterations are left
+    out. If most rounds have too few undisturbed turns, all iterations are used.
     """
     calm, every = (pair_turns(baseline, variant, are_calm=it) for it in (True, False))
     calm = [pairs for pairs in calm if len(pairs) >= FEWEST_CALM]
@@ -105,7 +109,8 @@ def pair_turns(
 ) -> list[list[tuple[float, float]]]:
     """Return for each round the log ratios of neighbouring turns.
 
-    Each ratio comes with its least value, without the time that the slower side may have lost.
+    Each ratio is paired with the least value that it may have: its value without the time that the
+    slower side may have lost to other work.
     """
     theirs = {(turn.round, turn.cycle): turn for turn in baseline}
     rounds: dict[int, list[tuple[float, float]]] = {}
@@ -181,9 +186,9 @@ class Spread:
 
 
 def is_look(processes: int) -> bool:
-    """Return whether a comparison that goes on is looked at with this number of pairs.
+    """Return whether a comparison that is in progress is judged at this number of pairs.
 
-    Only then may it stop because of its verdict.
+    A comparison may stop because of its verdict only when it is judged.
     """
     return look_from(processes)[0] == processes
 
@@ -191,9 +196,11 @@ def is_look(processes: int) -> bool:
 def compare_turns(ratios: Ratios, comparisons: int = 1) -> Difference | None:
     """Compare two programs by the ratios of their neighbouring turns, with `compare_pairs`.
 
-    If most iterations were disturbed, a difference counts only in two cases. Either it has the same
-    sign in more processes than chance explains, or the time that the slower program may have lost
-    to other work does not explain it. Time that the faster program lost cannot hide anything.
+    If most iterations were disturbed, a difference is accepted only in two cases. In the first
+    case, more processes than chance explains show the difference with the same sign. In the second
+    case, the difference remains even without the time that the slower program may have lost to
+    other work. Time that the faster program lost does not matter, since this time only makes the
+    difference smaller.
     """
     found = compare_pairs(ratios.rounds, comparisons=comparisons)
     if not found or not found.interval or not found.is_shown or ratios.are_calm:
@@ -216,10 +223,10 @@ def compare_pairs(
     """Compare B with A by pairs of fresh processes.
 
     Args:
-        log_ratios: for each pair of processes the logarithms of B's time over A's.
-        usual: the usual spread of such pairs, if other pairs have shown it.
+        log_ratios: for each pair of processes, the logarithms of B's time divided by A's time.
+        usual: the usual spread of such pairs, if it is known from other pairs.
         comparisons: the number of comparisons that are made together.
-        once: this is the only look; no more pairs will be added.
+        once: whether the pairs are judged only once, so that no pairs will be added later.
     """
     centres = [trimmed_mean(ratios) for ratios in log_ratios if ratios]
     if not centres:
@@ -246,8 +253,8 @@ def compare_groups(
 ) -> Difference | None:
     """Compare the times of stored processes of A and B; each process has one time.
 
-    `usual` is the spread of processes of one kind, if other processes have shown it. Without it,
-    one run against another is not judged, since their spread is not known.
+    `usual` is the usual spread of such processes, if it is known from other processes. Without
+    `usual`, one process of A and one process of B are not judged, since their spread is unknown.
     """
     first, second = ([math.log(time) for time in side if time > 0] for side in (a, b))
     if not first or not second:
@@ -264,13 +271,13 @@ def compare_groups(
 
 
 def usual_spread(groups: Iterable[Sequence[float]]) -> Spread | None:
-    """Return the pooled spread of the logarithms in groups; None if no group has two of them."""
+    """Return the pooled spread of the logarithms in groups, or None if it cannot be computed."""
     spread = pool([spread_of(group) for group in groups])
     return spread and replace(spread, degrees=min(spread.degrees, MOST_DEGREES))
 
 
 def trimmed_mean(values: Sequence[float]) -> float:
-    """Return the mean without a quarter of the values at each end: outliers do not count."""
+    """Return the mean without a quarter of the values at each end, to leave out outliers."""
     ordered = sorted(values)
     cut = int(len(ordered) * TRIMMED_RATIOS)
     kept = ordered[cut : len(ordered) - cut]
@@ -278,9 +285,10 @@ def trimmed_mean(values: Sequence[float]) -> float:
 
 
 def judge(found: Difference, error: Spread | None, alpha: float) -> Difference:
-    """Return a difference with its verdict; `error` is the standard error of its log ratio.
+    """Return a difference with its verdict.
 
-    If there are too few processes for a verdict, the difference keeps its reason.
+    `error` is the standard error of the difference's log ratio. If there are too few processes for
+    a verdict, the difference is returned with the reason that it already has.
     """
     if error is None:
         return found
@@ -301,9 +309,10 @@ def judge(found: Difference, error: Spread | None, alpha: float) -> Difference:
 
 
 def detectable_errors(bound: float, degrees: float) -> float:
-    """Return the size in standard errors of a change that exceeds the bound of t in 90 % of cases.
+    """Return how large a change must be, in standard errors, to exceed `bound` in 90 % of cases.
 
-    This is a quantile of the noncentral t distribution, with a normal estimate of the error.
+    The result is a quantile of the noncentral t distribution, in which the estimated error is
+    approximated by a normal variable.
     """
     half = degrees / 2
     mean = math.exp(math.lgamma(half + 0.5) - math.lgamma(half)) / math.sqrt(half)
@@ -314,7 +323,9 @@ def detectable_errors(bound: float, degrees: float) -> float:
 def error_of_groups(first: Sequence[float], second: Sequence[float], spread: Spread) -> Spread:
     """Return the standard error of the difference of two means.
 
-    The spread of each side is used (Welch) if both are known well enough, else the common `spread`.
+    If the spreads of both sides are known well enough, each side's own spread is used (Welch's
+    method). If the spread of a side is not known well enough, the common `spread` is used for both
+    sides.
     """
     one, two = spread_of(first), spread_of(second)
     common = spread.deviation * math.sqrt(1 / len(first) + 1 / len(second))
@@ -328,7 +339,7 @@ def error_of_groups(first: Sequence[float], second: Sequence[float], spread: Spr
 
 
 def spread_of(values: Sequence[float]) -> Spread | None:
-    """Return the spread of values; None if there are fewer than two values."""
+    """Return the spread of values, or None if there are fewer than two values."""
     if len(values) < 2:
         return None
     mean = math.fsum(values) / len(values)
@@ -337,7 +348,7 @@ def spread_of(values: Sequence[float]) -> Spread | None:
 
 
 def pool(spreads: Iterable[Spread | None]) -> Spread | None:
-    """Return the common spread of several groups, None if all are unknown."""
+    """Return the common spread of several groups, or None if the spreads of all are unknown."""
     known = [spread for spread in spreads if spread]
     degrees = sum(spread.degrees for spread in known)
     if not degrees:
@@ -347,11 +358,12 @@ def pool(spreads: Iterable[Spread | None]) -> Spread | None:
 
 
 def trim(values: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Return the trimmed and the winsorized values: outermost values are removed, or drawn in.
+    """Return the trimmed values and the winsorized values.
 
-    A value that is drawn in is set to the nearest value that is kept. With fewer than eight values,
-    all are kept. So a process that was disturbed, or that lies badly in memory, neither moves the
-    mean nor hides a difference.
+    To trim means to remove the outermost values. To winsorize means to set the outermost values to
+    the nearest values that are kept. With fewer than eight values, all values are kept. So a
+    process that was disturbed, or whose place in memory is bad, neither moves the mean nor hides a
+    difference.
     """
     ordered = sorted(values)
     cut = int((len(ordered) - 1) * TRIMMED_PROCESSES)
@@ -372,12 +384,15 @@ def signs_agree(rounds: Sequence[Sequence[float]], alpha: float) -> bool:
 
 
 def look_from(processes: int) -> tuple[int, float]:
-    """Return the first look at this number of processes or more, with its part of alpha."""
+    """Return the next number of processes at which a comparison is judged, and its part of alpha.
+
+    The returned number of processes is `processes` or more.
+    """
     return next(look for look in looks() if look[0] >= processes)
 
 
 def looks() -> Iterator[tuple[int, float]]:
-    """Yield the numbers of processes at which a comparison is looked at, with parts of alpha."""
+    """Yield the numbers of processes at which a comparison is judged, with their parts of alpha."""
     processes, share = FIRST_LOOK, FIRST_SHARE
     while True:
         yield processes, share

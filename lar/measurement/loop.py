@@ -6,8 +6,8 @@ while they run.
 
 The pace of iterations says what a runner does before each iteration, outside of the measured time.
 A sleep ends about 0.1 ms late on a quiet machine. But a request must be served when it arrives. So
-the last half millisecond of a wait is no sleep: the runner reads the clock again and again, which
-costs CPU time.
+in the last half millisecond of a wait, the runner does not sleep but reads the clock again and
+again, which costs CPU time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LONGEST_SLEEP = 0.25
 
 
 class Sleeper(Protocol):
-    """The functions of a driver that pass time; `lar.engines.driver.Driver` explains each."""
+    """The functions of a driver that read its clock or wait; see `lar.engines.driver.Driver`."""
 
     clock: Callable[[], float]
     sleep: Callable[[float], object]
@@ -41,7 +41,7 @@ class Sleeper(Protocol):
 
 
 class Rest(Protocol):
-    """Records a rest between iterations, so that its time and noise do not count."""
+    """Records a rest between iterations, so that its time and noise belong to no iteration."""
 
     def begin_rest(self) -> None:
         """Record that the runner begins to sleep."""
@@ -54,13 +54,13 @@ class Rest(Protocol):
 
 
 class Idle:
-    """A pace with a sleep before each iteration; `Requests` explains the methods."""
+    """A pace with a sleep before each iteration; it has the same methods as `Requests`."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
     def wait(self, driver: Sleeper, rest: Rest) -> float | None:
-        """Sleep before the next iteration; return NaN, since there are no requests."""
+        """Sleep before the next iteration; return NaN, since no request arrives."""
         rest.begin_rest()
         sleep_until(driver, driver.clock() + self.seconds, rest)
         rest.end_rest()
@@ -75,7 +75,8 @@ class Requests:
     """The requests of one queue, which all runners serve in the order of arrival.
 
     The first request arrives one interval after the queue opens. The queue closes after `most`
-    requests, or after `seconds`. Requests whose service has not begun by then are not served.
+    requests, or after `seconds`. Requests whose service has not begun when the queue closes are not
+    served.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class Requests:
     def wait(self, driver: Sleeper, rest: Rest) -> float | None:
         """Take the next request, and wait until it arrives.
 
-        Return the time of its arrival; None if the queue is closed.
+        Return the time at which the request arrives, or None if the queue is closed.
         """
         with self._lock:
             now = driver.clock()
@@ -147,7 +148,7 @@ READING_INTERVAL_SECONDS = 1e-3
 
 
 class Timed(Sleeper, Protocol):
-    """The functions of a driver that the loop needs; `lar.engines.driver.Driver` explains each."""
+    """The functions of a driver that the loop needs; see `lar.engines.driver.Driver`."""
 
     start: Callable[[], object]
     wait: Callable[[], object]
@@ -169,10 +170,11 @@ def take_samples(
     seconds: float = math.inf,
     pace: Pace | None = None,
 ) -> None:
-    """Run `count` iterations and append a row for each.
+    """Run `count` iterations, and append a row for each iteration.
 
-    The end-to-end time is from before `start` to after `wait`. The host time is that of `start`.
-    After `seconds`, the current iteration is the last one. `pace` says when each iteration begins.
+    The end-to-end time is the time from before `start` to after `wait`. The host time is the time
+    of `start` alone. After `seconds`, the current iteration is the last one. `pace` says when each
+    iteration begins.
 
     Raises:
         Exception: what the driver's `failure` returns, if an iteration failed.
@@ -203,11 +205,11 @@ def take_samples(
 
 
 class Keeper:
-    """Keeps the row of each finished iteration, and the noise around it.
+    """Records a row for each finished iteration, and the noise around the iterations.
 
-    The time that the engine takes for its own profile is left out. The device time is the engine's
-    own figure. If the engine has none, it is the longer part of the host's time: the dispatch, or
-    the wait after it.
+    The time in which the engine writes its own profile is not part of an iteration. The device time
+    comes from the engine. If the engine does not measure the device time, lar records the longer of
+    two times on the host instead: the dispatch, or the wait after the dispatch.
     """
 
     def __init__(
@@ -253,12 +255,12 @@ class Keeper:
             self.end_rest()  # the driver's time does not count for the next iteration
 
     def share(self, reading: Reading) -> None:
-        """Add a reading for the rows since the last one."""
+        """Add a reading for the rows since the last reading."""
         self.rows.add_reading(reading)
         self.pending = self.rows.count
 
     def begin_rest(self) -> None:
-        """Read the noise of the iterations so far; later noise belongs to none of them."""
+        """Read the noise of the iterations so far, before the rest adds other noise."""
         if self.meter is not None and self.pending < self.rows.count:
             self.share(self.meter.read(ends=True))
 
@@ -267,7 +269,7 @@ class Keeper:
         self.rows.beat()
 
     def end_rest(self) -> None:
-        """Begin the next reading now, so that the rest is not part of it."""
+        """Begin the next reading now, so that this reading does not include the rest."""
         if self.meter is not None:
             self.meter.read()
             self.last_reading = self.driver.clock()
@@ -275,7 +277,7 @@ class Keeper:
 
 @contextlib.contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Collect garbage now, and collect no garbage inside this block."""
+    """Run Python's garbage collector now, and keep it from running inside the block."""
     if not gc.isenabled():  # an outer block has done so, for several runners or items
         yield
         return
@@ -288,7 +290,7 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 def is_failure(status: object) -> bool:
-    """Return whether a status is an error code of a C function; other functions return None."""
+    """Return whether a status is an error code of a C function; other functions give None."""
     return isinstance(status, int) and status != 0
 
 
@@ -298,7 +300,8 @@ T = TypeVar("T")
 class Threads:
     """The threads of several runners; a single runner uses the calling thread.
 
-    A thread lives as long as the process. Functions that a thread calls take the runner's number.
+    A thread lives as long as the process. A function that is called in a thread gets the number of
+    the thread's runner.
     """
 
     def __init__(self, count: int) -> None:

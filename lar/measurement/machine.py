@@ -73,9 +73,9 @@ def usable_cpus() -> list[int]:
 
 
 def open_steal(cpus: Sequence[int]) -> Growth:
-    """Open the source of steal: the time that the host took from this guest's CPUs for others.
+    """Open the source of steal: the time that the host took from this guest for other guests.
 
-    Steal counts only while the CPU has work to do. The kernel usually counts in ticks of 10 ms.
+    Steal grows only while a CPU has work to do. The kernel usually counts steal in ticks of 10 ms.
     """
     file = open_to_read(PROC_STAT)
     tick = 1 / os.sysconf("SC_CLK_TCK")
@@ -94,7 +94,7 @@ def open_steal(cpus: Sequence[int]) -> Growth:
 def open_throttling(cpus: Sequence[int]) -> Growth:
     """Open the source of throttling: the time for which a CPU limit stopped this process.
 
-    The limit may be that of the process's cgroup, or of a cgroup around it.
+    The limit may be set for the cgroup of the process, or for a cgroup around this cgroup.
     """
     folders = [each for each in own_cgroups() if THROTTLED.search(read_text(f"{each}/cpu.stat"))]
     if not folders:
@@ -113,7 +113,7 @@ def open_throttling(cpus: Sequence[int]) -> Growth:
 def own_cgroups() -> Iterator[str]:
     """Yield the folders of this process's cgroup and of the cgroups around it, the innermost first.
 
-    A container that sees only its own cgroup has it in the folder of the outermost cgroup.
+    In a container that sees only its own cgroup, the outermost folder belongs to this cgroup.
     """
     with open(OWN_CGROUPS) as file:
         lines = file.read().splitlines()
@@ -131,7 +131,7 @@ def own_cgroups() -> Iterator[str]:
 
 
 def cpu_limit_of(folder: str) -> float | None:
-    """Return the CPU limit of a cgroup, as a number of CPUs; None without a limit."""
+    """Return the CPU limit of a cgroup, as a number of CPUs, or None without a limit."""
     first_version = [f"{folder}/cpu.cfs_{name}_us" for name in ("quota", "period")]
     quota, period = read_text(f"{folder}/cpu.max").split() or map(read_text, first_version)
     return None if quota in ("", "max", "-1") else int(quota) / int(period)
@@ -184,7 +184,7 @@ class MachineNoise:
         self._due_ns = 0
 
     def is_due(self, *, ends: bool) -> bool:
-        """Return whether the sources that are read seldom must be read now."""
+        """Return whether sources that are read only every 0.1 s must be read now."""
         now_ns = time.monotonic_ns()
         if now_ns < self._due_ns and not ends:
             return False
@@ -192,7 +192,7 @@ class MachineNoise:
         return True
 
     def read(self, *, is_due: bool) -> tuple[float, float, float]:
-        """Return steal, throttling by limits or heat, and frequency; NaN if not read."""
+        """Return steal, throttling by limits or heat, and frequency; an unread figure is NaN."""
         found: dict[str, float] = {}
         for kind, source in self.sources.items() if is_due else ():
             with contextlib.suppress(OSError, ValueError, IndexError):  # a CPU went offline
@@ -213,7 +213,7 @@ def read_again(file: int, size: int = 4096) -> str:
 
 
 def read_text(path: str | Path) -> str:
-    """Return the text of a system file, empty if it cannot be read."""
+    """Return the text of a system file, or an empty string if the file cannot be read."""
     try:
         with open(path, errors="replace") as file:
             return file.read().strip()
@@ -238,10 +238,10 @@ PREFIXES = (
 def read_machine(
     environment: Mapping[str, str] | None = None, prefixes: Sequence[str] = ()
 ) -> MachineFacts:
-    """Read the facts about this machine; unknown ones stay empty.
+    """Read the facts about this machine; unknown facts stay empty.
 
-    From the `environment` of a run, the facts have the variables that libraries use, and all
-    variables that begin with one of the `prefixes`.
+    `environment` has the environment variables of a run. The facts include the variables that
+    libraries use, and the variables whose names begin with one of the `prefixes`.
     """
     affinity = usable_cpus()
     heeded = (*PREFIXES, *prefixes)
@@ -269,14 +269,14 @@ def read_machine(
 
 
 def read_threads_per_core(cpu: int) -> int | None:
-    """Return the number of CPUs that share the core of `cpu`; None if the system does not say."""
+    """Return the number of CPUs that share the core of `cpu`, or None if it is unknown."""
     siblings = read_text(f"{CPUS}/cpu{cpu}/topology/thread_siblings_list")
     ranges = re.findall(r"(\d+)(?:-(\d+))?", siblings)
     return sum(int(last or first) - int(first) + 1 for first, last in ranges) or None
 
 
 def read_cpu_limit() -> float | None:
-    """Return the lowest CPU limit of this process's cgroups, as a number of CPUs; else None."""
+    """Return the lowest CPU limit of this process's cgroups in CPUs, or None without a limit."""
     try:
         limits = [cpu_limit_of(folder) for folder in own_cgroups()]
     except (OSError, ValueError):
@@ -285,7 +285,7 @@ def read_cpu_limit() -> float | None:
 
 
 def read_processor(path: str = CPUINFO) -> str:
-    """Return the name of the processor, empty if the system does not report it.
+    """Return the name of the processor, or an empty string if the system does not report it.
 
     For an ARM processor, Linux reports only numbers: an implementer, and a part, or several parts
     if cores differ.
@@ -310,7 +310,7 @@ def read_instruction_sets() -> str:
 
 
 def read_memory(name: str = "MemTotal", path: str = "/proc/meminfo") -> int | None:
-    """Return the size of the machine's memory in bytes, or another size by its name in Linux."""
+    """Return a size of memory in bytes, by its name in Linux; by default the whole memory."""
     text = read_field(path, name)
     return int(text.split()[0]) * 1024 if text else None
 
@@ -325,9 +325,9 @@ def read_field(path: str, name: str) -> str:
 
 
 def installed_version(distribution: str, folders: Sequence[str] = ()) -> str:
-    """Return the version of an installed package, empty if it is not installed.
+    """Return the version of a package, or an empty string if the package is not installed.
 
-    `folders` are the folders to search; if it is empty, Python's own folders are searched.
+    `folders` are the folders to search; without folders, Python's own folders are searched.
     """
     # The version is in the name of a folder. `importlib.metadata` is not used: it imports slowly.
     wanted = re.sub("[-_.]+", "_", distribution).lower()
@@ -340,10 +340,10 @@ def installed_version(distribution: str, folders: Sequence[str] = ()) -> str:
 
 
 def read_model_file(path: Path) -> ModelFile:
-    """Hash a model file; if `FILE.sha256` is beside it, compare the hash with this file.
+    """Return a model file's size and SHA-256; check the SHA-256 if `FILE.sha256` exists.
 
-    `sha256sum FILE` prints the content of such a file. Model formats have no checksum for weights,
-    so only this check detects a flipped bit in the weights.
+    The command `sha256sum FILE` prints the content for `FILE.sha256`. Model formats have no
+    checksum for weights, so only this check detects a flipped bit in the weights.
 
     Raises:
         UsageError: the model file cannot be read or does not match its checksum, or the checksum
@@ -368,12 +368,12 @@ def read_model_file(path: Path) -> ModelFile:
 
 
 def checksum_place(model: Path) -> Path:
-    """Return the place of a model file's checksum."""
+    """Return the path of the file with a model file's checksum."""
     return model.with_name(model.name + ".sha256")
 
 
 def read_checksums(path: Path) -> list[str]:
-    """Return the SHA-256 in each line of a checksum file, in small letters; empty without a file.
+    """Return the SHA-256 in each line of a checksum file, in lower case; empty without a file.
 
     Raises:
         UsageError: the file cannot be read, is empty, or has a line without a checksum.

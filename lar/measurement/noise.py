@@ -1,10 +1,11 @@
-"""Noise meters: they measure how long this process's threads computed, and waited for a CPU.
+"""Meters of noise, which read how long this process's threads computed or waited for a CPU.
 
 Linux reports both times without special rights. The run-queue delay is the second field of
-`/proc/self/task/TID/schedstat` (kernel documentation, scheduler/sched-stats). It shows disturbances
-by other processes far better than the number of context switches. The CPU time of a thread is read
-from the thread's clock (clock_gettime(3): CLOCK_THREAD_CPUTIME_ID of another thread of the same
-process). This clock is exact; the first field of schedstat may be late by up to a tick.
+`/proc/self/task/TID/schedstat` (kernel documentation, scheduler/sched-stats). This delay shows
+disturbances by other processes far better than the number of context switches does. The CPU time of
+a thread is read from the thread's own CPU clock with clock_gettime(3); any thread of the process
+may read this clock. The clock is exact, while the first field of schedstat may be late by up to a
+tick.
 """
 
 from __future__ import annotations
@@ -35,13 +36,14 @@ PROBE = f"a checksum of {len(PROBE_BYTES) // 1024} KiB after each reading"
 
 
 class Reading(NamedTuple):
-    """The times since the last reading, in seconds; NaN if a time was not read.
+    """The times since the last reading, in seconds.
 
-    `queue_delay` is the longest time that a runnable thread waited for a CPU that other work may
-    have held; waits for this process's own threads do not count. `busiest_thread` is the CPU time
-    of the thread that computed most. `active` is the time in which this thread computed or slept, 0
-    if unknown. `waited_before` is the part of a wait before the last reading. `cpu` is the CPU time
-    of all threads. `steal`, `throttled`, `frequency` (in Hz) and `probe` are as in `Samples`.
+    A time that was not read is NaN. `queue_delay` is the longest time that a runnable thread waited
+    for a CPU that other work may have held. `queue_delay` does not include waits for threads of
+    this process. `busiest_thread` is the CPU time of the thread that computed most. `active` is the
+    time in which this busiest thread computed or slept, 0 if unknown. `waited_before` is the part
+    of a thread's wait that lies before the last reading. `cpu` is the CPU time of all threads.
+    `steal`, `throttled`, `frequency` (in Hz) and `probe` are as in `Samples`.
     """
 
     queue_delay: float
@@ -56,16 +58,19 @@ class Reading(NamedTuple):
 
 
 class Meter(Protocol):
-    """Reads the noise since its last reading."""
+    """Reads the noise since the last reading of this meter."""
 
     sources: NoiseSources
 
     def read(self, *, ends: bool = False) -> Reading:
-        """Return a reading; with `ends`, no iteration follows at once, so it may take longer."""
+        """Return a reading.
+
+        With `ends`, no iteration follows at once, so that the reading may take longer.
+        """
 
 
 def time_probe() -> float:
-    """Return the time of the probe now, in seconds."""
+    """Execute the probe once, and return its time in seconds."""
     began = time.perf_counter()
     zlib.crc32(PROBE_BYTES)
     return time.perf_counter() - began
@@ -159,11 +164,11 @@ class ThreadMeter:
         return Reading._make((*seconds, *machine, probe, before * 1e-9))
 
     def _knows_all(self) -> bool:
-        """Return whether the number of threads is still the same; each is a link of the folder."""
+        """Return whether the folder of threads has as many links as when it was last listed."""
         return os.stat(TASKS).st_nlink == 2 + len(self._listed)
 
     def leave_out_own(self) -> None:
-        """Leave the work and the waiting of the reading thread out of the next reading."""
+        """Exclude the work and the waiting of the calling thread so far from the next reading."""
         own = self._threads.get(self._own)
         if own is not None:
             own.delay = own.read_delay()
@@ -190,7 +195,7 @@ class ReadThread:
 
 
 class CpuMeter:
-    """The meter for systems that do not report waiting threads: macOS, and some containers."""
+    """The meter for systems that do not report waits of threads, such as macOS."""
 
     def __init__(self, of_thread: bool) -> None:
         self._clock = time.thread_time if of_thread else time.process_time

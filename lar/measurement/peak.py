@@ -1,33 +1,28 @@
 """Measures the peak of a machine: float32 operations and bytes per second.
 
-Both are measured in a fresh process, since the library that computes NumPy's products reads its
-number of threads only when it is loaded. The process prints JSON:
+Both figures are measured in a fresh process, since the library that computes NumPy's products reads
+its number of threads only when it is loaded. The process prints the fields of `Peak` as JSON.
 
-    {"flops_per_second": 1.9e11, "bytes_per_second": 2.1e10, "threads": 2, "source": "...",
-     "spread": 0.02, "measured_at": "2026-11-22T10:00:00+00:00", "rounds": 12}
+Disturbances only make a product or a copy slower, so the fastest of many repetitions is used. A
+product of two n x n matrices of float32 has 2 n^3 operations. A copy reads and writes each byte
+once.
 
-Disturbances only make a product or a copy slower, so the fastest of many counts. A product of two
-n x n matrices of float32 is 2 n^3 operations. A copy reads and writes each byte once.
+The library is OpenBLAS, which chooses its code by the model of the processor. If OpenBLAS does not
+know a new processor, it may choose code for processors of 2004, and then products take four times
+as long. So lar chooses the code by the instruction sets (`OPENBLAS_CORETYPE`), unless the user has
+set this variable.
 
-The library is OpenBLAS, which chooses its code by the model of the processor. If it does not know a
-new model, it may choose code for processors of 2004, and products take four times as long. So lar
-chooses the code by the instruction sets (`OPENBLAS_CORETYPE`), unless the user has set this
-variable.
+Each peak is kept in the file lar/peaks/MACHINE-THREADS.json among the user's data. The file is a
+list of two items: the best figures before the last measurement, and the last measurement. MACHINE
+stands for everything on which a peak depends: the processor, the usable CPUs, limits, and the
+library for products. If any of these facts changes, the name of the file changes too, and the peak
+is measured anew.
 
-Each peak is kept in a file among the user's data:
-
-    lar/peaks/MACHINE-THREADS.json
-    [the best before the last measurement, the last]
-
-MACHINE stands for everything on which a peak depends: the processor, the usable CPUs, limits, and
-the library for products. If any of these changes, the name of the file changes too, and the peak is
-measured anew.
-
-If a whole measurement was disturbed, its peak is too low. So the first runs measure again for a
-moment each, until a measurement agrees with the best one. The first run of each later day measures
-again too, in case all earlier measurements were disturbed. A file is replaced as a whole: if two
-processes write at the same time, only one measurement is kept. If a peak cannot be kept, such as
-on a full disk, every run measures it.
+If a whole measurement was disturbed, its peak is too low. So each of the first runs measures again
+for a moment, until a measurement agrees with the best measurement. The first run of each later day
+measures again too, in case all earlier measurements were disturbed. A file is replaced as a whole,
+so that if two processes write at the same time, only one measurement is kept. If a peak cannot be
+kept, for example on a full disk, every run measures it again.
 """
 
 from __future__ import annotations
@@ -95,7 +90,10 @@ THREAD_LIMITS = [f"{library}_NUM_THREADS" for library in ("OMP", "OPENBLAS", "MK
 
 
 class Task(NamedTuple):
-    """The work to time, and the operations or bytes of one run of it."""
+    """Work that is timed.
+
+    `run` executes the work once, and `amount` is the number of its operations or bytes.
+    """
 
     amount: int
     run: Callable[[], object]
@@ -105,7 +103,7 @@ def measure_peak(threads: int, deadline: float | None = None) -> Peak | None:
     """Measure this machine's peak with that many threads, in a fresh process.
 
     The result is None if the process fails, or does not end before `deadline` on the monotonic
-    clock. Reports do not need a peak.
+    clock. A report can be made without a peak.
     """
     left = math.inf if deadline is None else deadline - monotonic()
     core = choose_core()
@@ -155,12 +153,12 @@ def measure_speeds(task: Task) -> list[float]:
 
 
 def spread_of(speeds: Sequence[float]) -> float:
-    """Return the distance of the median speed from the best one, as a part of the best."""
+    """Return how far the median speed is below the best speed, as a part of the best speed."""
     return 1 - median(speeds) / max(speeds)
 
 
 def choose_product() -> Task:
-    """Return a task: a product of float32 matrices that takes long enough to be timed."""
+    """Return the task of multiplying float32 matrices, large enough that it can be timed."""
     side = SMALLEST_SIDE
     while True:
         multiply = product_of(side)
@@ -179,7 +177,7 @@ def product_of(side: int) -> Callable[[], object]:
 
 
 def choose_copy(threads: int) -> Task:
-    """Return a task: a copy that is larger than the caches."""
+    """Return the task of copying an array that is larger than the caches."""
     import numpy as np
 
     size = min(COPY_BYTES, (read_memory() or COPY_BYTES) // PART_OF_MEMORY)
@@ -195,7 +193,7 @@ def time_once(work: Callable[[], object]) -> float:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure the peak with the given number of threads, and print it as JSON."""
+    """Measure the peak with the given number of threads, and print the peak as JSON."""
     print(msgspec.json.encode(measure_here(int(arguments[0]))).decode())
 
 
@@ -211,7 +209,7 @@ LONGEST_BYTES = 1 << 16
 def find_peak(threads: int, deadline: float | None = None) -> Peak | None:
     """Return the best known peak of this machine with that many threads; measure it if needed.
 
-    The result is None if no peak is known, and none can be measured before `deadline` on the
+    The result is None if no peak is known, and if measuring would not end before `deadline` on the
     monotonic clock.
     """
     path = path_of(threads)
@@ -225,7 +223,7 @@ def find_peak(threads: int, deadline: float | None = None) -> Peak | None:
 
 
 def path_of(threads: int) -> str:
-    """Return the path of the file with the peaks of this machine for so many threads."""
+    """Return the path of the file with the peaks of this machine for this number of threads."""
     variables = {name: it for name, it in os.environ.items() if name not in THREAD_LIMITS}
     machine = read_machine(variables)
     # These facts change from run to run, or do not affect the peak.
@@ -236,7 +234,7 @@ def path_of(threads: int) -> str:
 
 
 def read_measurements(path: str) -> tuple[Peak, ...]:
-    """Return the measurements in a file; empty if it is missing or damaged."""
+    """Return the measurements in a file; empty if the file is missing or damaged."""
     try:
         return msgspec.json.decode(read_input(path, limit=LONGEST_BYTES), type=tuple[Peak, ...])
     except (UsageError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -252,7 +250,7 @@ def is_settled(path: str, known: Sequence[Peak]) -> bool:
 
 
 def best_of(known: Sequence[Peak]) -> Peak | None:
-    """Return the best figures of all measurements as one peak; None without a measurement."""
+    """Return the best figures of all measurements as one peak, or None without measurements."""
     if len(known) < 2:
         return known[0] if known else None
     flops, sizes = speeds_of(known)
@@ -270,7 +268,7 @@ def speeds_of(known: Sequence[Peak]) -> tuple[list[float], list[float]]:
 
 
 def keep(path: str, known: tuple[Peak, ...]) -> None:
-    """Write a file as a whole; if that fails, keep the old file."""
+    """Write all measurements to a file; if this fails, the old file stays."""
     with contextlib.suppress(OSError, LarError):
         os.makedirs(data_folder(), mode=0o700, exist_ok=True)  # as for the store of results
         os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -1,8 +1,8 @@
 """The table of samples, in memory that the worker and its parent share.
 
 The worker writes a row for each iteration and for each reading of the noise, without a system call.
-The parent reads the rows while the run goes on, and can read all of them after a crash. The parent
-divides each reading between its iterations, so that the worker need not.
+The parent reads the rows while the run goes on, and can read all of them after a crash. To save the
+worker's time, the parent divides each reading between the iterations of the reading.
 
 Each runner has a table in this machine's byte order:
 
@@ -71,17 +71,17 @@ class SampleRows:
 
     @property
     def warmups(self) -> int | None:
-        """The number of rows of the warm-up, None while the warm-up goes on."""
+        """The number of rows of the warm-up, or None while the warm-up goes on."""
         length = self._header[WARMUPS]
         return length - 1 if length else None
 
     @property
     def warmups_so_far(self) -> int:
-        """The number of rows of the warm-up so far; while the warm-up goes on, all rows count."""
+        """The number of rows of the warm-up so far; during the warm-up, the number of all rows."""
         return self.count if self.warmups is None else self.warmups
 
     def end_warmup(self) -> None:
-        """End the warm-up: all rows so far belong to it."""
+        """End the warm-up, to which all rows so far belong."""
         self._header[WARMUPS] = self.count + 1
 
     @property
@@ -135,10 +135,12 @@ class SampleRows:
         return self.all_samples().part(slice(first, max(first, last)))
 
     def all_samples(self, zero: float = 0.0) -> Samples:
-        """Return all rows as a record; `zero` on the driver's clock is the zero of `began`.
+        """Return all rows as a record.
+
+        `zero` is the time on the driver's clock from which `began` is counted.
 
         If there are many rows, the columns are views of the table, or are computed when they are
-        read. If there are few rows, they are copied.
+        read. If there are few rows, the rows are copied.
         """
         # This module imports slowly, and only this method needs it.
         from lar.records.run import Samples
@@ -179,12 +181,12 @@ class SampleRows:
 
 
 def columns_of(values: memoryview[float], columns: int) -> list[memoryview[float]]:
-    """Return the columns of rows, without a copy."""
+    """Return the columns of rows, without copying them."""
     return [values[column::columns] for column in range(columns)]
 
 
 def joined(parts: Iterable[memoryview[float] | Numbers]) -> array[float]:
-    """Join the parts of a column, one after the other, in a copy."""
+    """Return a copy of a column, joined from its parts in their order."""
     return array("d", b"".join(part.tobytes() for part in parts))
 
 
@@ -194,9 +196,10 @@ def reach_back(
     ends: Sequence[float],
     end_to_end: Sequence[float],
 ) -> list[float]:
-    """Return the waits of all readings, with the parts of waits that only a later reading found.
+    """Return the waits of all readings, including those parts that only a later reading found.
 
-    `before` has for each reading the part of its longest wait that came before this reading's time.
+    `before` has for each reading the part of its longest wait that lies before the previous
+    reading.
     """
     reached = list(delays)
     begins = [0, *(int(end) for end in ends)]
@@ -211,7 +214,7 @@ def reach_back(
 
 
 def make_rows(file: int, capacity: int, runners: int = 1) -> tuple[SampleRows, ...]:
-    """Give an empty file the size of that many tables, and map the tables into memory.
+    """Extend an empty file to the size of all runners' tables, and map it into memory.
 
     A page takes no memory until it is written.
     """
@@ -220,7 +223,7 @@ def make_rows(file: int, capacity: int, runners: int = 1) -> tuple[SampleRows, .
 
 
 def open_rows(file: int, capacity: int, runners: int = 1) -> tuple[SampleRows, ...]:
-    """Map a file of that many tables into memory; if `file` is -1, use private memory."""
+    """Map the file with all runners' tables into memory; if `file` is -1, use private memory."""
     mapping = mmap.mmap(file, runners * size_of_rows(capacity))
     return tuple(SampleRows(mapping, capacity, runner) for runner in range(runners))
 
@@ -256,13 +259,16 @@ def join_samples(parts: Sequence[Samples]) -> Samples:
 
 
 def samples_since(tables: Sequence[SampleRows], firsts: Sequence[int]) -> Samples:
-    """Return the samples of all runners; `firsts` has the first row of each runner."""
+    """Return the samples of all runners from a given row on.
+
+    `firsts` has the number of this row for each runner.
+    """
     pairs = zip(tables, firsts, strict=True)
     return join_samples([rows.samples(first, rows.count) for rows, first in pairs])
 
 
 def size_of_rows(capacity: int) -> int:
-    """Return the size in bytes of one runner's table for that many iterations."""
+    """Return the size in bytes of one runner's table for `capacity` iterations."""
     # Each iteration may have a reading, and each end of a loop has one more.
     return HEADER_BYTES + 8 * (ROW_COLUMNS + 2 * READING_COLUMNS) * capacity
 
@@ -283,8 +289,8 @@ def create_shared_file() -> int:
 class Computed:
     """A column of doubles that takes no memory until it is read.
 
-    It is used like a memoryview: its slices are no copies either. `compute` takes two places, and
-    returns the numbers from the first place to before the second.
+    The column can be used like a memoryview; in both, a slice is not a copy. `compute` takes two
+    indexes, and returns the numbers from the first index to before the second index.
     """
 
     def __init__(self, compute: Callable[[int, int], Iterable[float]], places: range) -> None:
@@ -321,13 +327,15 @@ def share_out(
     end_to_end: memoryview[float],
     active: Sequence[float] = (),
 ) -> Computed | None:
-    """Divide the seconds of each reading between its iterations, in proportion to their times.
+    """Divide the seconds of each reading between its iterations.
 
-    Without `active`, the seconds are waits: an iteration gets at most as much waiting as it took.
-    With `active`, the seconds are CPU time: `active` is the time of a reading in which the thread
-    did not wait for a CPU, 0 if unknown. CPU time between the iterations is lar's own, and is left
-    out. Several threads may use more CPU time than an iteration took, but an iteration gets at most
-    the CPU time of the reading.
+    The parts are in proportion to the times of the iterations.
+
+    Without `active`, the seconds are waits, and the wait of an iteration is at most as long as the
+    iteration. With `active`, the seconds are CPU time. `active` has for each reading the time in
+    which the thread did not wait for a CPU, 0 if unknown. CPU time between the iterations is lar's
+    own, and is left out. Several threads may use more CPU time than an iteration took, but an
+    iteration gets at most the CPU time of the reading.
     """
     shares, most = array("d"), array("d")
     begin, is_waiting = 0, not active
@@ -354,7 +362,7 @@ def share_out(
 
 
 def spread(figures: Sequence[float], ends: Sequence[float], count: int) -> Computed | None:
-    """Give the figure of each reading to all iterations since the previous reading."""
+    """Return a column in which the iterations of a reading all have the reading's figure."""
     known = array("d", (figure for figure in figures if figure == figure))
     return give(figures, ends, count, lambda it, first, last: repeat(known[it], last - first))
 
@@ -365,12 +373,12 @@ def give(
     count: int,
     parts_of: Callable[[int, int, int], Iterable[float]],
 ) -> Computed | None:
-    """Return a column with each iteration's part of a reading's figure; None without figures.
+    """Return a column with each iteration's part of a reading's figure, or None without figures.
 
     `ends` has the number of iterations that had ended at each reading. If a reading has no figure
     (NaN), its iterations belong to the next reading. Iterations after the last reading get NaN.
-    `parts_of` takes the number of a reading, counted over the readings with a figure, and the first
-    and the last of some iterations.
+    `parts_of` takes the number of a reading and a range of iterations, by its first iteration and
+    the iteration after its last. Only readings with a figure are numbered.
     """
     pairs = zip(figures, ends, strict=True)
     until = array("q", (int(end) for figure, end in pairs if figure == figure))

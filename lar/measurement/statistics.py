@@ -5,19 +5,20 @@ t = sqrt(degrees) * sinh(u), the density of u is `peak * cosh(u) ** -degrees`. T
 from its peak at 0, and Simpson's rule integrates it well. Newton's method from 0 never passes the
 quantile, since the probability grows more and more slowly.
 
-The interval of a median is computed for correlated samples. The samples of one process are similar
-to their neighbours: times drift, and other programs come and go. So the median of n such samples is
-as uncertain as the median of fewer independent samples. The uncertainty depends on the low
-frequencies of a series. The series has the ranks of the samples, so that outliers do not matter.
-Its variance is known. Its spectrum is modelled as white noise plus a part that fades, with a share
-and a correlation time:
+The confidence interval of a median is computed for samples that may be correlated. The samples of
+one process are similar to their neighbours: times drift, and other programs come and go. So the
+median of n such samples is as uncertain as the median of fewer independent samples. The uncertainty
+depends on the low frequencies of a series. The series that is used has the ranks of the samples, so
+that outliers do not matter. The variance of this series is known. The spectrum of this series is
+modelled as white noise plus a correlated part, which has a share and a correlation time:
 
-    spectrum = 1 - share + share * (the spectrum of an autoregression of order 1 with this time)
+    spectrum = 1 - share + share * (the spectrum of an autoregression of order 1 with this time).
 
 Whittle's likelihood of the lowest frequencies (a cosine transform) shows how well a share and a
-time fit. No single model is chosen: the variance is the mean over all models, with weights by
-Bayes. So a few samples, which cannot show their correlation, get a wide interval. The ends of the
-interval are quantiles of the samples (Hahn and Meeker, Statistical Intervals, chapter 5).
+time fit. No single model is chosen: the variance is the mean over all models, weighted by Bayes'
+rule. So the interval of a few samples is wide, since a few samples cannot show their correlation.
+The ends of the interval are quantiles of the samples (Hahn and Meeker, Statistical Intervals,
+chapter 5).
 
 Simulations check the interval; some are in `tests/measurement/test_statistics.py`. The 95 %
 interval contains the median of the process in 92 to 98 % of cases, if there are enough samples: 20
@@ -50,7 +51,7 @@ PRECISION = 1e-9
 
 @lru_cache(maxsize=4096)
 def quantile_of_t(probability: float, degrees: float) -> float:
-    """Return the value below which a t variable stays with this probability.
+    """Return the value that a t-distributed variable stays below with this probability.
 
     `degrees` may be a fraction.
 
@@ -104,7 +105,10 @@ FEWEST_UNDISTURBED = 6
 
 
 class Statistics(Record):
-    """A summary of times in seconds; `standard_deviation` uses n - 1 and needs two samples."""
+    """A summary of times in seconds.
+
+    `standard_deviation` is computed with n - 1, and needs at least two samples.
+    """
 
     count: int
     mean: float
@@ -153,8 +157,8 @@ def statistics_of(
 def in_order(values: Iterable[float | None]) -> array[float]:
     """Return the known values in ascending order.
 
-    A coarse clock gives many values, but few different ones. These are counted, which takes less
-    time and memory than sorting all values.
+    With a coarse clock, only a few of the values differ. Then each different value is counted,
+    which takes less time and memory than sorting all values.
     """
     rest = iter(values)
     first = [*islice(rest, LOOKED_AT)]
@@ -166,7 +170,7 @@ def in_order(values: Iterable[float | None]) -> array[float]:
 
 
 def samples_for(rank: Rank) -> int:
-    """Return the number of samples that a percentile needs, so that one sample lies beyond it."""
+    """Return how many samples a percentile needs, so that one sample lies beyond the percentile."""
     return math.ceil(round(100 / (100 - rank), 6))
 
 
@@ -182,12 +186,12 @@ def percentile_of(ordered: Sequence[float], rank: float) -> float:
 
 
 def median_of_known(values: Iterable[float | None]) -> float | None:
-    """Return the median of the known values, None if no value is known."""
+    """Return the median of the known values, or None if no value is known."""
     return percentile_of_known(values, 50)
 
 
 def percentile_of_known(values: Iterable[float | None], rank: float) -> float | None:
-    """Return a percentile of the known values, None if no value is known."""
+    """Return a percentile of the known values, or None if no value is known."""
     known = in_order(values)
     return percentile_of(known, rank) if known else None
 
@@ -195,8 +199,9 @@ def percentile_of_known(values: Iterable[float | None], rank: float) -> float | 
 def causes_of(samples: Samples) -> dict[Cause, tuple[int, ...]]:
     """Return the indexes of the disturbed samples by cause; causes without samples are left out.
 
-    A wait for a CPU, steal and throttling count if they took a large enough part of a sample's
-    time. A probe is compared with the run's other probes.
+    A wait for a CPU, steal or throttling disturbed a sample if it took a large enough part of the
+    sample's time. The time of the probe after a sample is compared with the times of the run's
+    other probes.
     """
     times = samples.end_to_end
     low = LOW_FREQUENCY * (median_of_known(samples.frequency) or 0.0)
@@ -222,8 +227,8 @@ def disturbed_of(
 ) -> tuple[int, ...]:
     """Return the indexes of the samples that lost a large enough part of their time.
 
-    `queue_delay` may have waits for a CPU, or other lost times. The result is empty if these were
-    not measured.
+    `queue_delay` has the time that each sample lost, by a wait for a CPU or in another way. The
+    result is empty if lost times were not measured.
     """
     if not queue_delay:
         return ()
@@ -240,8 +245,9 @@ def disturbed_of(
 def slowed_of(end_to_end: Sequence[float], probes: Sequence[float | None]) -> tuple[int, ...]:
     """Return the indexes of the samples with a slow probe.
 
-    The result is empty if samples with fast probes are not faster. Mood's median test decides this:
-    among the samples above the common median, more must have slow probes than chance explains.
+    The result is empty if samples with fast probes are not faster than samples with slow probes.
+    Mood's median test decides this: among the samples above the common median, more must have slow
+    probes than chance explains.
     """
     limit = SLOW_PROBE * (percentile_of_known(probes, USUAL_RANK) or 0.0)
     slow, usual = array("d"), array("d")  # the times of their samples
@@ -285,9 +291,9 @@ ALTERNATING = -0.9  # the correlation of neighbours if slow and fast samples tak
 class Model(NamedTuple):
     """A model of the spectrum of samples.
 
-    `spectrum` is the power at the lowest frequencies. `variance` is the variance of the mean, 1 for
-    independent samples. `logarithm` is that of the model's weight and likelihood, for a series
-    without power.
+    `spectrum` is the power at the lowest frequencies. `variance` is the variance of the mean in
+    this model, which is 1 for independent samples. `logarithm` is the logarithm of the model's
+    weight times its likelihood, for a series whose power is 0.
     """
 
     spectrum: Sequence[float]
@@ -299,8 +305,9 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     """Return the confidence interval of the median of one process's samples, in order of time.
 
     The result is None if there are too few samples, or if the samples are too strongly correlated.
-    To stop measuring when the interval is narrow, let the number of samples grow by half between
-    looks, and stop after two narrow intervals in a row: two are seldom narrow by chance.
+    Callers that stop measuring when the interval is narrow must let the number of samples grow by
+    half between two calls. Such callers must stop only after two narrow intervals in a row, since
+    two successive intervals are seldom narrow by chance.
     """
     if len(values) < FEWEST_SAMPLES:
         return None

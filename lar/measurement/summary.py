@@ -30,7 +30,7 @@ from lar.records.summary import Cause, QueueSummary, Summary, Trust
 
 
 def summarize_queue(result: RunResult) -> QueueSummary | None:
-    """Return the summary of a run's requests; None without requests."""
+    """Return the summary of a run's requests, or None without requests."""
     rate, samples = result.spec.pacing.rate, result.samples
     if rate is None:
         return None
@@ -56,13 +56,13 @@ def summarize_queue(result: RunResult) -> QueueSummary | None:
 
 
 def figures_of(name: str, times: Statistics) -> dict[str, Any]:
-    """Return the fields of a summary of times that begin with a name."""
+    """Return a summary of times as fields whose names begin with `name`."""
     kept = ("mean", "median", "maximum", "percentiles")
     return {f"{name}_{each}": getattr(times, each) for each in kept}
 
 
 def rate_of(times: Sequence[float]) -> float | None:
-    """Return the rate per second of events at these times; None without two different times."""
+    """Return the rate per second of events at these times, or None without two different times."""
     if len(times) < 2 or min(times) == max(times):
         return None
     return (len(times) - 1) / (max(times) - min(times))
@@ -74,7 +74,7 @@ UNACCOUNTED_SHARE = 0.2
 
 
 def summarize(result: RunResult) -> Summary | None:
-    """Return the summary of a run's timed iterations; None if no iteration was timed."""
+    """Return the summary of a run's timed iterations, or None if no iteration was timed."""
     samples = result.samples
     statistics = statistics_of(samples.end_to_end, result.spec.percentiles or PERCENTILES)
     if statistics is None:
@@ -104,8 +104,10 @@ def figure_to_trust(
 ) -> Trust:
     """Return the figure that says how long an iteration takes on a quiet machine.
 
-    This is the median of all iterations if nothing was disturbed. Else it is the median of the
-    undisturbed iterations, if they are enough. Else it is the CPU time, if this is the latency.
+    If nothing was disturbed, the figure is the median of all iterations. If some iterations were
+    disturbed, and enough iterations were not, the figure is the median of the undisturbed
+    iterations. If too few iterations were undisturbed, the figure is the CPU time, provided that
+    the CPU time is the latency on a quiet machine.
     """
     if not causes:
         return "latency"
@@ -117,10 +119,11 @@ def figure_to_trust(
 def cpu_is_latency(result: RunResult) -> bool:
     """Return whether the CPU time of an iteration is its latency on a quiet machine.
 
-    This holds for a run on one thread, if CPU time and waiting add up to the time of an iteration:
-    then a busy machine has only added the waiting. It does not hold in these cases: the run has
-    several threads, one of which may spin while it waits for another; the single thread may spin
-    while it waits for work; a device computes; or heat slowed down the CPU itself.
+    The CPU time is the latency for a run on one thread, if CPU time and waiting add up to the time
+    of an iteration, since then a busy machine has only added the waiting. The CPU time is not the
+    latency in these cases: the run has several threads, so that one thread may spin while it waits
+    for another thread; the single thread may spin while it waits for work; a device computes; or
+    heat slowed down the CPU itself.
     """
     if result.engine is None or result.engine.threads != 1 or may_be_spinning(result):
         return False
@@ -129,7 +132,7 @@ def cpu_is_latency(result: RunResult) -> bool:
 
 
 def may_be_spinning(result: RunResult) -> bool:
-    """Return whether the CPU time may be only the spinning of a thread that waits for work.
+    """Return whether all CPU time may come from a thread that spins while it waits for work.
 
     On a busy machine, a thread may spin in each iteration.
     """
@@ -150,9 +153,10 @@ def accounted_parts(samples: Samples) -> list[float]:
 
 
 def in_turn(samples: Samples, left_out: Collection[int]) -> Sequence[float]:
-    """Return the end-to-end times without those at the indexes in `left_out`.
+    """Return the end-to-end times, without the times at the indexes in `left_out`.
 
-    The times of several runners alternate, since a disturbance affects all runners at one time.
+    The times of several runners are put in alternating order, since a disturbance affects all
+    runners at the same time.
     """
     times = samples.end_to_end
     if not left_out and not samples.runner:
@@ -170,7 +174,7 @@ def in_turn(samples: Samples, left_out: Collection[int]) -> Sequence[float]:
 
 
 def calm_median(samples: Samples) -> float | None:
-    """Return the median of the undisturbed iterations, None if there are too few.
+    """Return the median of the undisturbed iterations, or None if too few were undisturbed.
 
     If nothing disturbed the run, a single iteration is enough.
     """
@@ -183,8 +187,8 @@ def iterations_per_second(result: RunResult) -> float | None:
     """Return the number of iterations of all runners per second.
 
     The result is None if the times are 0, or if runners slept before each iteration. For several
-    runners, or for requests, it is the number of iterations divided by the time of all runners
-    together. If that time is not known, it is the sum of the runners' own rates.
+    runners, or for requests, the result is the number of iterations divided by the time of all
+    runners together. If this time is unknown, the result is the sum of the rates of all runners.
     """
     samples, runners, pacing = result.samples, result.spec.runners, result.spec.pacing
     if pacing.idle_seconds is not None:
@@ -207,7 +211,7 @@ def items_in_iteration(result: RunResult) -> int | None:
 
 
 def batch_of(fed: Sequence[FedInput]) -> int | None:
-    """Return the batch size of the fed inputs, None if unknown."""
+    """Return the batch size of the fed inputs, or None if the batch size is unknown."""
     shapes = [each.shape for each in fed if len(each.shape) > 1]
     return shapes[0][0] if shapes else None
 
@@ -223,8 +227,9 @@ MOST_LOOKED_AT = 100_000
 def windows_agree(earlier: Sequence[float], later: Sequence[float]) -> bool:
     """Return whether two successive windows of iterations agree.
 
-    They agree if their medians hardly differ. If times scatter, medians of a few samples differ
-    more: the windows then agree if the median of each lies well within the samples of the other.
+    Two windows agree if their medians hardly differ. If times scatter, medians of a few samples
+    differ more. With scattered times, two windows agree if the median of each window lies well
+    within the samples of the other window.
     """
     first, second = sorted(earlier), sorted(later)
     ours, theirs = percentile_of(first, 50), percentile_of(second, 50)
@@ -234,12 +239,12 @@ def windows_agree(earlier: Sequence[float], later: Sequence[float]) -> bool:
 
 
 def is_well_within(value: float, ordered: Sequence[float]) -> bool:
-    """Return whether a value lies within sorted samples, without the tenth at each end."""
+    """Return whether a value lies between the 10th and the 90th percentile of sorted samples."""
     return percentile_of(ordered, 10) <= value <= percentile_of(ordered, 90)
 
 
 class Precision(NamedTuple):
-    """The precision of a median: half the width of its interval, divided by the median.
+    """The precision of a median: half the width of its 95 % interval, divided by the median.
 
     `half_width` is None if there is no interval.
     """
@@ -251,8 +256,9 @@ class Precision(NamedTuple):
 def precision_of(samples: Samples) -> Precision:
     """Return the precision of the median that a summary trusts.
 
-    If some iterations were disturbed, and the others are enough for an interval, this is the median
-    of the undisturbed iterations. Else it is the median of all iterations.
+    If some iterations were disturbed, and the other iterations are enough for an interval, the
+    summary trusts the median of the undisturbed iterations. In all other cases, the summary trusts
+    the median of all iterations.
     """
     if disturbed := disturbed_in(samples):
         half_width = relative_half_width(in_turn(samples, disturbed))
@@ -262,7 +268,7 @@ def precision_of(samples: Samples) -> Precision:
 
 
 def relative_half_width(times: Sequence[float]) -> float | None:
-    """Return half the width of the median's 95 % interval, divided by the median.
+    """Return half the width of the median's 95 % confidence interval, divided by the median.
 
     The result is None if there are too few samples for an interval.
     """
@@ -275,7 +281,7 @@ def relative_half_width(times: Sequence[float]) -> float | None:
 
 
 def accuracy_of(items: Sequence[ItemClasses]) -> tuple[int, int, int]:
-    """Return how many items are labelled, how many are right in top-1, and how many in top-5."""
+    """Return how many items have a label, and how many of these are right in top-1 and in top-5."""
     labelled = [item for item in items if item.label is not None]
     first = sum(item.classes[:1] == (item.label,) for item in labelled)
     return len(labelled), first, sum(item.label in item.classes for item in labelled)

@@ -1,11 +1,10 @@
 """Records the system calls of a run with strace.
 
-strace is another process, which stops each thread at each system call, so a traced run is slower.
-strace writes a file for each thread, with a line for each call:
+A traced run is slower, since strace, another process, stops each thread at each system call.
+For each thread, strace writes a file. Each line of this file has the time of day, a call, its
+result and its duration in seconds:
 
     1795188056.595103 read(3, ""..., 4096) = 512 <0.000012>
-
-The line has the time of day, the call, its result and its duration in seconds.
 """
 
 from __future__ import annotations
@@ -41,7 +40,10 @@ CALL = re.compile(r"(\d+\.\d{6}) (\w+)\(.* = (.*) <(\d+\.\d{6})>")
 
 
 class Syscall(NamedTuple):
-    """One system call of a thread; `unix_ns` is the time of day when it began."""
+    """One system call of a thread.
+
+    `unix_ns` is the time of day when the call began.
+    """
 
     name: str
     unix_ns: int
@@ -53,7 +55,7 @@ def require_strace() -> None:
     """Check that strace is installed, before anything is timed.
 
     Raises:
-        UsageError: it is not installed.
+        UsageError: strace is not installed.
     """
     if shutil.which("strace") is None:
         raise UsageError("strace is not installed", "install it, or leave the flag out", flag=FLAG)
@@ -67,7 +69,7 @@ def cannot_trace(said: str) -> UsageError:
 
 
 class TracedCalls(NamedTuple):
-    """All finished system calls, by the system's number of their thread.
+    """All finished system calls of a trace, by the system's number of the calling thread.
 
     `main_thread` is the thread that started the trace. `names` has the names of the threads that
     existed at the end of the trace.
@@ -155,8 +157,8 @@ def spans_of_calls(
 ) -> tuple[list[Span], dict[int, str]]:
     """Return the calls as spans in the order of time, and the names of their threads.
 
-    Threads other than the main thread get new numbers, above all numbers in `taken`, since it is
-    not known which of the engine's threads they are. `unix_zero_ns` is the time of day at the
+    Each thread except the main thread gets a new number, larger than all numbers in `taken`, since
+    it is unknown which of the engine's threads it is. `unix_zero_ns` is the time of day at the
     profile's zero. A call belongs to the iteration in which it began.
     """
     from lar.records.profile import Span

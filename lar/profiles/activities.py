@@ -1,14 +1,16 @@
 """Launches and device activities of the timed iterations, and system calls by part of a run.
 
 A launch is one execution of an operator or, on a device, of a kernel. An activity is a kernel, a
-copy or a fill on a device. Both belong to an execution of an operator, if it is known.
+copy or a fill on a device. Launches and activities belong to an execution of an operator, if this
+execution is known.
 
-A CPU is the host and does not count as a device. If an engine reports no kernels, each operator
-counts as a kernel with the name of its algorithm.
+A CPU is the host and does not count as a device. If an engine reports no kernels, each operator is
+treated as a kernel that has the name of the operator's algorithm.
 
-Between iterations, the thread that runs the model works for lar, unless the engine loads or
-prepares: it stores the profiler's records, reads the noise and writes files. The system calls of
-this thread then count for the profiler. The system calls of the engine's own threads do not.
+Between iterations, the thread that runs the model stores the profiler's records, reads the noise
+and writes files, unless the engine loads or prepares the model. So the system calls of this thread
+between iterations are assigned to the profiler. The system calls of the engine's own threads are
+not assigned to the profiler.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ Part = Literal["iterations", "rest", "warm-up", "profiler"]
 def calls_by_part(profile: Profile) -> dict[Part, list[Span]]:
     """Return the system calls by the part of a run; parts without system calls are left out.
 
-    The parts are the timed iterations, the warm-up, the profiler with lar itself, and the rest,
-    such as the loading of the model.
+    The parts are the timed iterations, the warm-up, the profiler together with lar itself, and the
+    rest, such as the loading of the model.
     """
     phases = [
         span
@@ -61,7 +63,7 @@ def device_kind(device: str) -> str:
 
 
 def device_title(device: str) -> str:
-    """Return the common name of a device: `CPU`, `GPU` for `cuda0`, else its name in capitals."""
+    """Return the kind of a device in capitals, such as `CPU`, but `GPU` for `cuda0`."""
     kind = device_kind(device)
     return "GPU" if kind == "cuda" else kind.upper()
 
@@ -82,7 +84,7 @@ def is_of_device(profile: Profile, span: Span) -> bool:
 
 
 def streams_of(profile: Profile) -> frozenset[int]:
-    """Return the threads that stand for streams of a device; no operator is dispatched there."""
+    """Return the threads that stand for streams of a device: threads that dispatch no operator."""
     if not profile.on_device:
         return frozenset()
     hosts = {execution.dispatch_thread for execution in profile.executions}
@@ -90,7 +92,7 @@ def streams_of(profile: Profile) -> frozenset[int]:
 
 
 def kernel_name_of(operator: ProfiledOperator) -> str:
-    """Return the kernel name of an operator: its algorithm or, if unknown, provider and type."""
+    """Return an operator's kernel name: its algorithm or, if unknown, its provider and type."""
     if operator.algorithm:
         return operator.algorithm
     return f"{operator.provider}::{operator.type}" if operator.provider else operator.type
@@ -103,8 +105,9 @@ NO_OPERATOR = ProfiledOperator(id="", type="", name="")
 class DeviceActivity(NamedTuple):
     """A kernel, copy or fill on a device.
 
-    `execution` is the place of its operator's execution among the timed executions. `starts` has
-    threads and times: first the thread where it ran, then the thread of its dispatch, if known.
+    `execution` is the index of the operator's execution in the timed executions. `starts` has pairs
+    of a thread and a time: first where and when the activity ran, then where and when it was
+    dispatched, if known.
     """
 
     span: Span
@@ -115,11 +118,11 @@ class DeviceActivity(NamedTuple):
 class Launch(NamedTuple):
     """One execution of an operator or, on a device that reports kernels, of a kernel.
 
-    `place` is the operator's place in `Profile.operators`, where several operators may have the
-    same name; None for a kernel without an operator. `kernel` is the algorithm or, if no kernel is
-    known, the provider and the type. `piece` has the launch's own duration; `total_ns` also counts
-    inner operators. `span` is the span of the kernel. `ranges` are the user's ranges to which the
-    launch belongs.
+    `place` is the operator's index in `Profile.operators`, where several operators may have the
+    same name, or None for a kernel without an operator. `kernel` is the algorithm or, if no kernel
+    is known, the provider and the type. `piece` has the launch's own duration, while `total_ns`
+    includes inner operators. `span` is the span of the kernel. `ranges` are the user's ranges to
+    which the launch belongs.
     """
 
     place: int | None
@@ -137,7 +140,7 @@ class Launch(NamedTuple):
 def device_activities_of(profile: Profile) -> Sequence[DeviceActivity]:
     """Return the timed kernels, copies and fills of a device; empty on a CPU.
 
-    If the engine reports no kernels, the computation of each operator counts as a kernel.
+    If the engine reports no kernels, the computation of each operator is treated as a kernel.
     """
     if not profile.on_device:
         return []
@@ -156,7 +159,7 @@ def device_activities_of(profile: Profile) -> Sequence[DeviceActivity]:
 
 
 def kernel_of(profile: Profile, execution: Execution) -> Span:
-    """Return the kernel that an execution on a device stands for."""
+    """Return the execution of an operator on a device as a kernel."""
     start, end = execution.computation
     return Span(
         category="kernel",
@@ -206,7 +209,7 @@ def launches_of_kernels(profile: Profile) -> Iterator[Launch]:
 
 
 def put_in_ranges(profile: Profile, launches: Sequence[Launch]) -> list[Launch]:
-    """Return launches with the names of their ranges; the order of names is always the same."""
+    """Return launches with the names of their ranges, which are always in the same order."""
     members: dict[str, set[int]] = {}
     begun = ((launch.execution, launch.starts) for launch in launches)
     for span, places in members_of_ranges(profile, begun):
@@ -220,7 +223,7 @@ def put_in_ranges(profile: Profile, launches: Sequence[Launch]) -> list[Launch]:
 def device_times_of(profile: Profile) -> list[int]:
     """Return the device time of each timed execution in nanoseconds; 0 on a CPU.
 
-    This is the time of its kernels, copies and fills.
+    The device time is the time of the execution's kernels, copies and fills.
     """
     times = [0] * len(profile.timed_executions)
     for span, execution, _ in device_activities_of(profile):
@@ -234,10 +237,11 @@ Places = dict[tuple[int, int], list[tuple[int, int]]]
 
 
 def places_of(executions: Sequence[Execution], *, on_device: bool) -> Places:
-    """Return the places of the executions of each operator in each step, in the order of time.
+    """Return the indexes of each operator's executions in each step, in the order of time.
 
-    With `on_device`, the time is the begin of the execution. Otherwise it is the begin of the
-    dispatch: the host may dispatch several executions before the first of them runs.
+    With `on_device`, the time is the begin of the execution. Without `on_device`, the time is the
+    begin of the dispatch, since the host may dispatch several executions before the first execution
+    runs.
     """
     places: Places = {}
     for index, each in enumerate(executions):
@@ -250,9 +254,13 @@ def places_of(executions: Sequence[Execution], *, on_device: bool) -> Places:
 
 
 def execution_of(span: Span, places: Places) -> int | None:
-    """Return the place of the execution to which a span belongs: the last that had begun before it.
+    """Return the index of the execution to which a span belongs.
 
-    Return None if the span has no operator or step, or if its operator has no execution there.
+    A span belongs to the last execution of the span's operator, in the same step, that had begun
+    before the span.
+
+    Return None if the span has no operator or step, or if its operator has no execution in this
+    step.
     """
     if span.operator is None or span.step is None:
         return None

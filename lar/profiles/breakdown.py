@@ -1,27 +1,29 @@
 """The breakdown of each step's time into buckets.
 
-Every moment of a step counts for the first bucket that covers it. The buckets and their priority
-are those of the PyTorch profiler's TensorBoard plugin: Kernel, Memcpy, Memset, Runtime, DataLoader,
-CPU Exec, Other. The first four are left out on a CPU, which has no device to report. A bucket is
-the union of its intervals within the step, without the buckets before it. So the buckets sum to the
-step exactly.
+Every moment of a step is assigned to the first bucket that covers this moment. The buckets and
+their priority are those of the PyTorch profiler's TensorBoard plugin, which are (in this order)
+Kernel, Memcpy, Memset, Runtime, DataLoader, CPU Exec and Other. The first four buckets are left out
+for a run on a CPU, which has no device activities. A bucket is the union of its intervals within
+the step, without the buckets before it. So the times of all buckets add up exactly to the time of
+the step.
 
 Most of the plugin's bucket Other is split here: into the cost of profiling (`lar.profiles.costs`),
 the copies of inputs and outputs, and the engine's own time around its operators. The rest of Other
 is lar's own work between reading, feeding and running.
 
-A profile records how long a thread was ready without a CPU in each step, but not when. This time
-counts as waiting. It is taken from the buckets outside of operators in proportion, and only as far
-as they took longer than in undisturbed steps. If too few steps were undisturbed, the usual time of
-a bucket is the least time, over all steps, that waiting cannot explain. An operator's own waiting
-stays in the operator, and marks its execution as disturbed.
+A profile records how long a thread waited for a CPU in each step, but not at which moments. Waiting
+for a CPU has its own bucket. The waiting is subtracted from the buckets outside of operators, in
+proportion to how much longer each bucket took than in undisturbed steps. If too few steps were
+undisturbed, the usual time of a bucket is estimated: in each step, the waiting is subtracted from
+the bucket, and the smallest result is used. An operator's own waiting stays in the operator, and
+marks its execution as disturbed.
 
 `split_copies` returns the part of a profile that belongs to each copy of a model.
 
 Other work on the machine may disturb iterations. The parent of a run decides once which iterations
-were disturbed, for the printed lines and for the profile
-(`lar.measurement.statistics.causes_of`). An execution is disturbed if its iteration was disturbed
-and the execution took longer than the operator takes in undisturbed iterations.
+were disturbed, for the printed lines and for the profile (`lar.measurement.statistics.causes_of`).
+An execution of an operator is disturbed if its iteration was disturbed and the execution took
+longer than the operator takes in undisturbed iterations.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ CAUSES: Mapping[str, str] = {
 def noise_of(samples: Samples, copies: int = 1) -> tuple[StepNoise, ...]:
     """Return the disturbances of the timed iterations of a run, sorted by step number.
 
-    The iterations of `copies` of a model that run at once are numbered in turn.
+    If `copies` of a model run at once, the iterations of all copies are numbered in turn.
     """
     waits = samples.queue_delay or (None,) * len(samples.end_to_end)
     causes: dict[int, list[str]] = {}
@@ -99,7 +101,7 @@ def noise_of(samples: Samples, copies: int = 1) -> tuple[StepNoise, ...]:
 def waiting_by_step(profile: Profile) -> dict[int, int]:
     """Return how long a thread waited for a CPU in each timed step, in nanoseconds.
 
-    This is the waiting of the thread that waited longest. The step may not have needed this thread.
+    In each step, the thread that waited longest is used, even if the step did not need this thread.
     Steps without a record are left out.
     """
     known = {each.step: each.waiting_ns for each in profile.facts.noise}
@@ -117,9 +119,9 @@ def disturbed_steps(profile: Profile) -> dict[int, tuple[str, ...]]:
 
 @keep_with_profile
 def disturbed_executions(profile: Profile) -> frozenset[int]:
-    """Return the places of the disturbed executions, among the timed executions.
+    """Return the indexes of the disturbed executions in the timed executions.
 
-    A disturbed execution took longer than the operator's median in undisturbed steps.
+    A disturbed execution took longer than the operator's median execution in undisturbed steps.
     """
     steps, executions = disturbed_steps(profile), profile.timed_executions
     found: set[int] = set()
@@ -159,8 +161,8 @@ def describe_disturbance(profile: Profile) -> str:
 def split_copies(profile: Profile) -> list[Profile]:
     """Return a profile for each copy, with its iterations, executions and spans.
 
-    With only one copy, this is the whole profile. Counters and memory belong to the process, and
-    are in the profile of the first copy.
+    With only one copy, the whole profile is returned. Counters and memory belong to the process,
+    and are in the profile of the first copy.
     """
     copies = sorted({step.copy for step in profile.steps})
     if len(copies) < 2:
@@ -200,7 +202,10 @@ HOST_PARTS = frozenset({RUNTIME, DATA_LOADER, INPUT_COPY, OUTPUT_COPY, OVERHEAD,
 
 @dataclass(frozen=True)
 class StepBreakdown:
-    """The breakdown of one step; `buckets_ns` has every bucket, and their sum is `total_ns`."""
+    """The breakdown of one step.
+
+    `buckets_ns` has the time of every bucket; the sum of these times is `total_ns`.
+    """
 
     number: int
     total_ns: int
@@ -211,7 +216,7 @@ def breakdown_of(profile: Profile) -> list[StepBreakdown]:
     """Return the breakdown of each timed step; all steps have the same buckets.
 
     If a profile has no steps, the time from its first to its last operator is one step, number 0.
-    For the step of a copy of a model, only the records of this copy count.
+    For the step of one copy of a model, only the records of this copy are used.
     """
     if len(copies := split_copies(profile)) > 1:
         steps = [step for each in copies for step in breakdown_of(each)]
@@ -240,9 +245,10 @@ def breakdown_of(profile: Profile) -> list[StepBreakdown]:
 def take_out_waiting(
     profile: Profile, steps: Sequence[StepBreakdown], waits: Mapping[int, int]
 ) -> list[StepBreakdown]:
-    """Return the steps with a bucket for waiting, whose time is taken from the host's buckets.
+    """Return the steps with a bucket for waiting; its time is subtracted from other buckets.
 
-    Time is taken only from buckets that took longer than usual.
+    The time is subtracted only from buckets of the host, and only from buckets that took longer
+    than usual.
     """
     disturbed = disturbed_steps(profile)
     calm = [step for step in steps if step.number in waits and step.number not in disturbed]
@@ -278,7 +284,7 @@ def steps_of(profile: Profile) -> tuple[Step, ...]:
 
 
 def intervals_by_bucket(profile: Profile) -> dict[str, list[Interval]]:
-    """Return the merged intervals of each bucket in order of priority, with those of the warm-up.
+    """Return the merged intervals of each bucket, with the warm-up, in order of priority.
 
     The buckets for waiting and Other have no intervals. The buckets that the plugin lacks are
     present only if they have records.
@@ -326,7 +332,7 @@ def leaf_calls(profile: Profile) -> list[Span]:
 
 
 def time_within(intervals: Sequence[Interval], step: Step) -> int:
-    """Return the total length of the parts of sorted intervals within a step, in nanoseconds."""
+    """Return how many nanoseconds of a step the given sorted intervals cover."""
     first = bisect_right(intervals, step.start_ns, key=lambda interval: interval[1])
     last = bisect_left(intervals, step.end_ns, key=lambda interval: interval[0])
     return total_of(

@@ -45,9 +45,9 @@ class Memory(NamedTuple):
 class Call:
     """A call with its times and memory; unknown figures are None.
 
-    The `self_` fields exclude the calls within the call, the other fields include them. `operator`
-    is a place in `Profile.operators`; None if the call belongs to no operator. `disturbed` means
-    that other work on the machine made the call longer.
+    The fields that begin with `self_` exclude the calls within the call; the other fields include
+    them. `operator` is an index in `Profile.operators`, or None if the call belongs to no operator.
+    `disturbed` means that other work on the machine made the call longer.
     """
 
     kind: Kind
@@ -82,7 +82,8 @@ class Call:
 class Piece(NamedTuple):
     """A time interval in which a call runs on a thread of the host.
 
-    A call may have several pieces. Only its `main` piece stands for its device time and memory.
+    A call may have several pieces. Only the `main` piece of a call stands for the device time and
+    the memory of the call.
     """
 
     thread: int
@@ -97,7 +98,8 @@ def calls_of(profile: Profile) -> Sequence[Call]:
     """Return the calls of the timed iterations.
 
     First come ranges, then calls of the engine, then operators, each group in the order of time.
-    Then come ranges around iterations, activities of a device, and the cost of profiling.
+    After the operators come ranges around iterations, activities of a device, and the cost of
+    profiling.
     """
     streams, operators = streams_of(profile), operator_calls(profile)
     ranges, spans = range_calls(profile, operators), profile.spans_of("runtime")
@@ -142,7 +144,7 @@ def operator_calls(profile: Profile) -> list[Call]:
 
 
 def range_calls(profile: Profile, operators: Sequence[Call]) -> list[Call]:
-    """Return the calls of the user's ranges, without those of the warm-up.
+    """Return the calls of the user's ranges, without ranges of the warm-up.
 
     A range on a stream of a device has only its own duration, as device time. Any other range has
     the device time and the memory of all operators and activities that belong to it.
@@ -173,7 +175,7 @@ def call_of_span(span: Span, kind: Kind, *, on_device: bool) -> Call:
 def pieces_of_operators(profile: Profile, calls: Sequence[Call]) -> Iterator[Piece]:
     """Yield the times in which operators keep the host busy.
 
-    These are their dispatch and, on a CPU, their computation.
+    An operator keeps the host busy while it is dispatched and, on a CPU, while it computes.
     """
     on_device = profile.on_device
     for execution, call in zip(profile.timed_executions, calls, strict=True):
@@ -203,10 +205,10 @@ def nest(pieces: Sequence[Piece]) -> None:
 
 
 def counts_for(piece: Piece, outer: Piece) -> bool:
-    """Return whether the work of a piece counts for the call around it.
+    """Return whether the work of a piece is added to the work of the call around it.
 
-    An operator without length does not count for an operator that begins at the same time: the
-    clock is coarse, and it probably ran before.
+    The work of an operator with a duration of 0 is not added to an operator that begins at the same
+    time. Since the clock is coarse, the first operator probably ran before the second operator.
     """
     if piece.call.kind != "operator" or outer.call.kind == "range":
         return False
@@ -219,7 +221,7 @@ def clip_to_steps(
 ) -> Iterator[Call]:
     """Yield the ranges around iterations, clipped to the timed iterations.
 
-    All other calls at the same time count as calls within these ranges.
+    All other calls at the same time are treated as calls within these ranges.
     """
     if not ranges:
         return
@@ -233,7 +235,10 @@ def clip_to_steps(
 
 
 def device_calls(profile: Profile) -> Iterator[Call]:
-    """Yield the activities of a device as calls; if memory is recorded, these calls used none."""
+    """Yield the activities of a device as calls.
+
+    If memory is recorded, these calls have a memory use of 0, otherwise None.
+    """
     memory = Memory() if profile.on_device and memory_by_step(profile) else None
     for each in device_activities_of(profile):
         call = call_of_span(each.span, "kernel", on_device=True)
@@ -244,7 +249,7 @@ def device_calls(profile: Profile) -> Iterator[Call]:
 def take_out_profiling(profile: Profile, calls: Sequence[Call]) -> Iterator[Call]:
     """Yield the cost of profiling each iteration, and subtract it from the engine's calls.
 
-    It is subtracted from the calls with the longest own time first.
+    The cost is subtracted first from the calls with the longest own time.
     """
     if profile.correction is None:
         return

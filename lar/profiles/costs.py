@@ -1,12 +1,12 @@
 """The cost of profiling, and operator times scaled to a plain iteration.
 
 A plain run comes before each profiled run. The cost of profiling is how much longer a profiled
-iteration takes than a plain one. Its part in each operator is unknown. So at first the whole cost
-counts as outside of operators. If the operators still do not fit into a plain iteration, one factor
-scales all their times so that they fit.
+iteration takes than a plain iteration. The part of the cost that lies in each operator is unknown.
+So at first lar assumes that the whole cost lies outside of operators. If the operators still do not
+fit into a plain iteration, one factor scales all their times so that they fit.
 
-All times stay as recorded if the cost is at most `LIMIT` of a plain iteration. They also stay if
-other work disturbed the runs so much that the cost is unknown.
+All times stay as recorded if the cost is at most `LIMIT` of a plain iteration. Times also stay as
+recorded if other work disturbed the runs so much that the cost is unknown.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ SURELY_SLOWER = 1.1
 
 
 def cost_of(profiled: Samples, plain: Samples) -> Cost | None:
-    """Return the cost of profiling: the medians of the timed iterations with and without it.
+    """Return the cost of profiling: the median times of iterations with and without it.
 
-    If too few iterations were undisturbed, the fastest undisturbed profiled iteration counts, but
-    only if it is surely slower than the median plain iteration: other work makes no iteration
-    faster. Otherwise the cost is unknown.
+    If too few iterations were undisturbed, the fastest undisturbed profiled iteration is used
+    instead of a median. But if this profiled iteration is not certainly slower than the median
+    plain iteration, the cost is unknown. A slower fastest iteration is proof enough, since other
+    work makes no iteration faster.
     """
     # Reports do not need these modules.
     from lar.measurement.statistics import disturbed_in
@@ -74,7 +75,7 @@ def plain_iterations_of(plain: Samples) -> tuple[tuple[float, bool], ...]:
 
 
 def seconds_of(profile: Profile) -> tuple[float, float] | None:
-    """Return the median seconds of an iteration with and without profiling; None if unknown."""
+    """Return the median seconds of an iteration with and without profiling, or None if unknown."""
     cost = profile.facts.cost
     if cost is None or cost.disturbed or not cost.calm[1]:
         return None
@@ -82,7 +83,7 @@ def seconds_of(profile: Profile) -> tuple[float, float] | None:
 
 
 def extra_share(profile: Profile) -> float | None:
-    """Return the cost of profiling as a part of a plain iteration: 0.1 is 10 %; None if unknown."""
+    """Return the cost of profiling divided by the time of a plain iteration, or None if unknown."""
     seconds = seconds_of(profile)
     return None if seconds is None else seconds[0] / seconds[1] - 1
 
@@ -92,8 +93,8 @@ def fit_to_plain(profile: Profile) -> Profile:
 
     The profile stays unchanged if the cost of profiling is low, unknown or already subtracted. All
     times of operators and their spans shrink towards the begin of their iteration, so that they
-    nest as before. Steps, calls and phases stay as recorded. They include the cost of each
-    iteration, `Correction.cost_ns`.
+    nest as before. Steps, calls and phases stay as recorded. Steps and phases include the cost of
+    profiling each iteration, which is `Correction.cost_ns`.
     """
     seconds, share = seconds_of(profile), extra_share(profile)
     if seconds is None or share is None or share <= LIMIT or profile.correction is not None:
@@ -107,7 +108,7 @@ def fit_to_plain(profile: Profile) -> Profile:
     begins |= {step: begin for step, (begin, _) in iterations_of(profile).items()}
 
     def moved(record: R) -> R:
-        """Return a record with scaled times if it belongs to an operator, else unchanged."""
+        """Return a record, with scaled times if it belongs to an operator."""
         if isinstance(record, Span) and record.operator is None and record.style != OPERATOR_RANGE:
             return record
         times = times_in(record)
@@ -129,8 +130,9 @@ def fit_to_plain(profile: Profile) -> Profile:
 def scale_of(profile: Profile, plain_ns: float) -> float:
     """Return the factor, at most 1, that makes the operators fit into a plain iteration.
 
-    The copies of inputs and outputs must fit in too. Only undisturbed iterations count, unless all
-    were disturbed. If several copies of a model run, each has its own iterations.
+    The copies of inputs and outputs must also fit into the plain iteration. Only undisturbed
+    iterations are used, unless all iterations were disturbed. If several copies of a model run,
+    each copy has its own iterations.
     """
     busy = group_by(profile.timed_executions, lambda each: each.step)
     copied: dict[int, list[Interval]] = {}

@@ -1,7 +1,7 @@
 """Compares two commands by pairs of their profiles: their iterations and operators.
 
 Each profile is from one process. Three pairs or more can show that times differ
-(`lar.measurement.differences`). One pair only shows the times.
+(`lar.measurement.differences`). One pair is too few for a verdict, and only shows the times.
 
 `contrasts_of` finds how the runs themselves differ: model, options, versions, machine.
 """
@@ -58,7 +58,7 @@ class Contrast(NamedTuple):
 def contrasts_of(a: Profile, b: Profile) -> list[Contrast]:
     """Return the facts that differ, in the order: model, engine, options, amounts, machine.
 
-    A fact of the machine that only one run has recorded does not count: older versions of lar
+    A fact of the machine that only one run has recorded is left out, since older versions of lar
     recorded fewer facts.
     """
     recorded = a.facts.machine.keys() & b.facts.machine.keys()
@@ -71,9 +71,9 @@ def contrasts_of(a: Profile, b: Profile) -> list[Contrast]:
 
 
 def without_common_words(one: str, other: str) -> tuple[str, str]:
-    """Return two strings without their common words if both are long lists of words.
+    """Return two strings; if both are long lists of words, their common words are left out.
 
-    Such lists are, for example, instruction sets.
+    The instruction sets of processors are an example of such lists.
     """
     words = one.split(), other.split()
     if min(map(len, words)) <= MOST_WORDS:
@@ -91,7 +91,7 @@ def are_of_one_command(a: Profile, b: Profile) -> bool:
 def facts_of(profile: Profile, recorded: Collection[str]) -> dict[str, str]:
     """Return the known facts of a run that may differ in another run.
 
-    `recorded` names the facts of the machine to return: those that both runs have.
+    `recorded` names the facts of the machine to return: the facts that both runs have recorded.
     """
     facts = profile.facts
     options = {
@@ -145,7 +145,7 @@ class ComparedTimes:
     """The times of the same work in each process of A and of B, in nanoseconds.
 
     A side that does not do this work has no times. `calls` are counted per iteration. `difference`
-    is what the pairs of processes show; None if only one side does the work.
+    is the difference that the pairs of processes show, or None if only one side does the work.
     """
 
     name: str
@@ -168,7 +168,7 @@ class ComparedTimes:
 
     @property
     def change_percent(self) -> float | None:
-        """The change in percent of A's time; None if A has no time."""
+        """The change in percent of A's time, or None if A has no time."""
         return 100 * self.change_ns / self.a_ns if self.a_ns else None
 
     @property
@@ -181,7 +181,7 @@ class ComparedProfiles:
     """The compared iterations, the compared operators in A's order, and the operators' sum.
 
     The plain iterations are compared. If any profile lacks the plain iteration, the profiled
-    iterations of all are compared.
+    iterations of all profiles are compared.
     """
 
     iteration: ComparedTimes
@@ -207,7 +207,8 @@ def compare_profiles(
     matches `pattern` are compared. `kinds` are the operator kinds of the engines of A and B.
 
     Raises:
-        UsageError: a profile has no timed iterations, or is of another command than the first.
+        UsageError: a profile has no timed iterations, or is of another command than the first
+            profile of its side.
     """
     a, b = pairs[0]
     sides = [*zip(*pairs, strict=True)]
@@ -255,22 +256,22 @@ def check_comparable(first: Profile, other: Profile) -> None:
         )
     if not are_of_one_command(first, other):
         raise UsageError(
-            f"{about} is of another command than the first of its side",
-            "give profiles of two commands by turns",
+            f"{about} is of another command than the first profile of its side",
+            "give the profiles of two commands in turn",
         )
 
 
 def plain_ns(profile: Profile) -> float:
     """Return the median time of a plain iteration in nanoseconds; 0 if it was not measured.
 
-    Only undisturbed iterations count if there are enough of them.
+    Only undisturbed iterations are used if enough iterations were undisturbed.
     """
     cost = profile.facts.cost
     return max(0.0, 1e9 * cost.calm[1]) if cost else 0.0
 
 
 def uses_like(first: Profile, profile: Profile, kinds: OperatorKinds) -> Mapping[int, Use]:
-    """Return the use of operators in an iteration of `profile`, by their places in `first`.
+    """Return the use of operators in an iteration of `profile`, by their indexes in `first`.
 
     Both profiles are of the same command. Each operator of `profile` is matched with the operator
     of `first` that does the same work.
@@ -287,7 +288,7 @@ def uses_like(first: Profile, profile: Profile, kinds: OperatorKinds) -> Mapping
 
 
 def uses_of(profile: Profile) -> Mapping[int, Use]:
-    """Return the use of each operator in an iteration, without the operators within it."""
+    """Return the use of each operator in an iteration, without operators inside this operator."""
     steps = len(profile.timed_steps())
     return {
         place: Use(row.times.calls / steps, row.iteration_ns)
@@ -321,7 +322,7 @@ def operators_at(profile: Profile, places: Iterable[int]) -> list[ProfiledOperat
 
 
 def name_of(operators: Sequence[ProfiledOperator]) -> str:
-    """Return the joined names of operators; of many names, only the first few."""
+    """Return the names of operators, joined into one string; for many, only the first few names."""
     names = [*dict.fromkeys(each.name for each in operators)]
     if len(names) > MOST_NAMES:
         names[MOST_NAMES - 1 :] = [f"{len(names) - MOST_NAMES + 1} more"]
@@ -341,7 +342,10 @@ def merged(pairs: Sequence[OperatorPair]) -> OperatorPair:
 def add_up(
     name: str, type: str, pair: OperatorPair, uses: Sequence[Sequence[Mapping[int, Use]]]
 ) -> ComparedTimes:
-    """Return the sum of operators' times in each process; `uses` has their uses in A and in B."""
+    """Return the sum of operators' times in each process.
+
+    `uses` has the uses of operators in the processes of A and of B.
+    """
     times, calls = [], []
     for places, own in zip(pair, uses, strict=True):
         used = [[each[place] for place in places if place in each] for each in own]
@@ -356,9 +360,9 @@ def judged(
 ) -> ComparedTimes:
     """Return compared times with the difference that their pairs show.
 
-    `usual` is the usual spread of such times. It is used unless these times spread more. A
-    difference must exceed one step of the clock for each call: times in whole steps may agree in
-    all processes by chance.
+    `usual` is the usual spread of such times. If these times spread more, their own spread is used
+    instead. A difference must exceed one step of the clock for each call, since times in whole
+    steps may agree in all processes by chance.
     """
 
     own = spread_of(log_ratios(times))
@@ -378,9 +382,9 @@ def judged(
 
 
 def log_ratios(times: ComparedTimes, step: float = 0.0) -> list[float]:
-    """Return the logarithm of B's time over A's for each pair; empty if any time is 0.
+    """Return the log of B's time divided by A's time for each pair; empty if any time is 0.
 
-    Before that, B's time is moved towards A's by up to `step` nanoseconds.
+    Before the division, B's time is moved towards A's time by up to `step` nanoseconds.
     """
     pairs = [*zip(*times.times_ns, strict=False)]
     if not all(a > 0 and b > 0 for a, b in pairs):

@@ -1,15 +1,15 @@
 """Exports a profile as a trace for Chrome's viewer, Perfetto, and TensorBoard's plugin.
 
-All three read the same format. A trace has the categories of the PyTorch profiler's plugin:
-operators (cpu_op), layers (python_function), iterations (ProfilerStep#N), kernels, copies and
-allocations. The plugin draws other categories, but does not count them. Viewers show operators by
-name. The plugin adds up events of equal names, so that its trace has the types of operators as
-names; it also leaves out the warm-up.
+Chrome's viewer, Perfetto and the plugin read the same format. A trace has the categories of the
+PyTorch profiler's plugin: operators (cpu_op), layers (python_function), iterations
+(ProfilerStep#N), kernels, copies and allocations. The plugin draws other categories, but does not
+include them in its sums. Viewers show operators by name. The plugin adds up events of equal names.
+So in the trace for the plugin, operators have their types as names, and the warm-up is left out.
 
-The events of a thread are slices on one or more tracks. On a track, slices nest, and no two slices
-begin or end at the same time: viewers and the plugin drop overlapping slices, and the plugin gives
-an allocation to the innermost operator at its time. So times move by a few nanoseconds, and a slice
-without length gets one nanosecond.
+The events of a thread are slices on one or more tracks. On a track, slices nest, since viewers and
+the plugin drop overlapping slices. No two slices of a track begin or end at the same time, since
+the plugin assigns an allocation to the innermost operator at its time. So times are moved by a few
+nanoseconds, and a slice without duration gets one nanosecond.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ DATA_LOADER = "enumerate(DataLoader)#lar.__next__"
 
 
 class Line(NamedTuple):
-    """The slices of a thread: its iterations, layers and operators, or the `calls` around them."""
+    """A line of a thread: iterations, layers and operators or, with `calls`, other slices."""
 
     process: int
     thread: int
@@ -76,8 +76,8 @@ class Line(NamedTuple):
 class Slice(NamedTuple):
     """A named time interval on a line.
 
-    `execution` is the execution that the slice shows on the host. An `arrow` leads from a slice to
-    another slice that it started; both have the number of the arrow.
+    `execution` is the execution that the slice shows on the host. An `arrow` leads from one slice
+    to another slice that the first slice started; both slices have the number of the arrow.
     """
 
     line: Line
@@ -147,8 +147,8 @@ def timed_part(profile: Profile) -> Profile:
 def pieces_of_export(profile: Profile, *, for_plugin: bool = False) -> Iterator[bytes]:
     """Return an iterator over a trace, as pieces of JSON.
 
-    Times are microseconds from the profile's zero, or from the earliest event if it begins before
-    that zero.
+    Times are microseconds from the profile's zero, or from the earliest event if this event begins
+    before the profile's zero.
     """
     facts = profile.facts
     head = {
@@ -169,8 +169,8 @@ def pieces_of_export(profile: Profile, *, for_plugin: bool = False) -> Iterator[
 class Trace:
     """Makes the events of a trace.
 
-    The slices are made anew for each pass, since all together they would take much more memory than
-    the profile.
+    The slices are made anew each time they are needed, since all slices together would take much
+    more memory than the profile.
     """
 
     def __init__(self, profile: Profile, for_plugin: bool) -> None:
@@ -204,10 +204,10 @@ class Trace:
         yield from self._memory_events(begun)
 
     def _events_of(self, part: Slice, placed: Placed) -> Iterator[Event]:
-        """Yield the event of a slice and, if it has one, the end of an arrow.
+        """Yield the event of a slice and, if an arrow begins or ends here, the arrow's event.
 
-        An operator that the host dispatches to a device gets a call of the runtime at its end: the
-        plugin connects kernels to operators only by this call.
+        At the end of an operator that the host dispatches to a device, an event of category runtime
+        is added, since the plugin connects kernels to operators only by such an event.
         """
         start, end, track = placed
         process = part.line.process
@@ -236,7 +236,7 @@ class Trace:
     def _steps(self) -> Iterator[Slice]:
         """Yield the iterations as slices, on the busiest thread of each copy of the model.
 
-        The plugin's diff compares the slices within them.
+        The plugin's diff compares the slices within these iterations.
         """
         busy: Counter[int] = Counter()
         for _, _, line, (start, end) in self._work():
@@ -250,9 +250,9 @@ class Trace:
             yield Slice(line, step.trace_name, "user_annotation", step.interval, args)
 
     def _layers(self) -> Iterator[Slice]:
-        """Yield the layers: each covers its successive operators, from the first to the last.
+        """Yield the layers; a layer covers successive operators, from the first to the last.
 
-        A layer lies within one iteration. An operator within an outer operator counts for the layer
+        A layer lies within one iteration. An operator within an outer operator belongs to the layer
         of the outer operator.
         """
         lines: dict[Line, list[Work]] = {}
@@ -266,7 +266,10 @@ class Trace:
     def _layers_in(
         self, work: Iterable[Work], depth: int, around: int | None = None
     ) -> Iterator[Slice]:
-        """Yield the layers at a depth, and those inside; `around` is the outer layer's number."""
+        """Yield the layers at a depth, and the layers inside them.
+
+        `around` is the number of the outer layer.
+        """
 
         def path_of(each: Work) -> tuple[int | str, ...]:
             return each.execution.step, *self.paths[each.execution.operator][:depth]
@@ -290,9 +293,9 @@ class Trace:
             yield Slice(line, self.names[each.operator], "cpu_op", interval, args, each, arrow)
 
     def _handing_over(self) -> Iterator[Slice]:
-        """Yield the slices at the other ends of arrows.
+        """Yield the slices that arrows connect with operators.
 
-        They are dispatches by another thread, or executions on a device.
+        The connected slices are dispatches by another thread, or executions on a device.
         """
         for number, each in enumerate(self.profile.executions, 1):
             ids: dict[str, Any] = {"External id": number, "step": each.step}
@@ -313,7 +316,7 @@ class Trace:
     def _spans(self) -> Iterator[Slice]:
         """Yield the slices of phases, ranges and calls, and of a device's kernels and copies.
 
-        On a device, the calls that count in the plugin's overview have the category runtime.
+        On a device, calls that the plugin's overview adds up have the category runtime.
         """
         profile = self.profile
         runtime = {id(span) for span in leaf_calls(profile)} if profile.on_device else set()
@@ -346,7 +349,7 @@ class Trace:
     def _memory_events(
         self, begun: Mapping[int, Sequence[tuple[Execution, Placed]]]
     ) -> Iterator[Event]:
-        """Yield an event for each allocation and release, with the memory in use after it.
+        """Yield an event for each allocation or release, with the memory in use afterwards.
 
         Each event lies within an execution of its operator.
         """
@@ -385,7 +388,7 @@ class Trace:
 
 
 def facts_of_operator(operator: ProfiledOperator) -> dict[str, Any]:
-    """Return the known facts of an operator; the plugin reads those of its inputs."""
+    """Return the known facts of an operator; the plugin reads only the facts of its inputs."""
     facts = {
         "name": operator.name,
         "type": operator.type,
@@ -402,7 +405,7 @@ def facts_of_operator(operator: ProfiledOperator) -> dict[str, Any]:
 
 
 class Lines:
-    """Places slices on tracks; each line has as many tracks as its slices need to nest."""
+    """Places slices on tracks; a line has so many tracks that the slices of each track nest."""
 
     def __init__(self) -> None:
         self.groups: dict[Line, array[int]] = {}  # for each line, the numbers of its slices

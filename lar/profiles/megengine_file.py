@@ -1,8 +1,8 @@
 """MegEngine's own profile file: JSON that the engine writes at the end of each iteration.
 
-    profiler    device, host: the times of each operator, by device and by thread
-                opr_footprint: shapes, bytes and arithmetic operations of each operator
-    graph_exec  operator, var, mem_chunk, and comp_seq (the operators in the order of execution)
+The key `profiler` has the times of each operator, by device (`device`) and by thread (`host`), and
+the shapes, bytes and arithmetic operations of each operator (`opr_footprint`). The key `graph_exec`
+has `operator`, `var`, `mem_chunk`, and `comp_seq` (the operators in the order of execution).
 
 Times are seconds with six decimals. Times of the host and of the device have different zeros.
 """
@@ -57,7 +57,10 @@ class RawMemoryPlan(msgspec.Struct, frozen=True):
 
 
 class RawVariable(msgspec.Struct, frozen=True):
-    """A variable of the graph; `mem_plan` is None if only the host reads the variable."""
+    """A variable of the graph.
+
+    `mem_plan` is None if only the host reads the variable.
+    """
 
     name: str = ""
     mem_plan: RawMemoryPlan | None = None
@@ -110,7 +113,8 @@ def decode_raw(data: bytes) -> RawProfile:
     """Decode the content of MegEngine's profile file.
 
     Raises:
-        msgspec.MsgspecError, ValueError: the file is truncated, foreign or damaged.
+        msgspec.MsgspecError, ValueError: the file is truncated, damaged, or not a profile of
+            MegEngine.
     """
     raw = DECODER.decode(data)
     graph, times = raw.graph_exec, raw.profiler

@@ -1,8 +1,8 @@
 """Ranges that the user names: by `with lar.range("head"): ...`, or by `--range-by`.
 
-A range of `--range-by` consists of the executions whose operators' names match. Times could not
-decide this: with a clock of whole microseconds, short executions touch the ends of other ranges.
-Any other range consists of all records that begin during the range.
+A range of `--range-by` consists of the executions of operators whose names match a pattern. Times
+are not used to find these executions, since with a clock of whole microseconds, short executions
+touch the ends of other ranges. Any other range consists of all records that begin during the range.
 
 The worker and this process use the same clock: the monotonic clock of the system.
 """
@@ -61,23 +61,23 @@ ENDED: deque[NamedRange] = deque(maxlen=MOST_ENDED)
 
 
 def range(name: str, color: Color = None) -> contextlib.AbstractContextManager[None]:
-    """Name the work inside the block, in the profiles of runs at the same time.
+    """Name the work inside the block in the profiles of runs that are made meanwhile.
 
     `color` is a color's name, or 0xRRGGBB or 0xAARRGGBB. If a profile is written inside the block,
     the range is added to it when the block ends. If the package `nvtx` is installed, the range is
-    an NVTX range too. It is open in this process and in the processes of the runs, so that nsys and
-    ncu show it for the kernels.
+    an NVTX range too. The NVTX range is open in this process and in the processes of the runs, so
+    that nsys and ncu show the range for the kernels.
 
     Raises:
-        UsageError: the name is no string, or the color has another form.
+        UsageError: the name is not a string, or the color has another form.
     """
     if not is_text(name):
-        raise UsageError(f"lar.range: name: {name!r} is not text", "give it as a str")
+        raise UsageError(f"lar.range: name: {name!r} is not text", "give the name as a str")
     return open_range(name, color, text_of(color))
 
 
 def is_text(value: object) -> bool:
-    """Return whether a value is a string that a file can hold, without half surrogate pairs."""
+    """Return whether a value is a string that a file can hold, without unpaired surrogates."""
     return isinstance(value, str) and value.encode(errors="ignore").decode() == value
 
 
@@ -99,7 +99,10 @@ def text_of(color: Color) -> str | None:
 
 @contextlib.contextmanager
 def open_range(name: str, color: Color, stored_color: str | None) -> Iterator[None]:
-    """Name the work inside the block; `color` is for NVTX, `stored_color` for profiles."""
+    """Name the work inside the block.
+
+    `color` is used for NVTX, and `stored_color` is used in profiles.
+    """
     named = NamedRange(name, stored_color, time.perf_counter_ns())
     OPEN.append(named)
     try:
@@ -138,7 +141,7 @@ def ranges_during(start_ns: int) -> list[NamedRange]:
 
 
 def watch_open_ranges(path: str, t0_ns: int) -> None:
-    """Note a profile in all open ranges, so that each range is added to it when the range ends.
+    """Register a profile in all open ranges; when a range ends, it is added to the profile.
 
     The profile's clock begins at `t0_ns`.
     """
@@ -192,7 +195,7 @@ def spans_of_ranges(ranges: Iterable[NamedRange], t0_ns: int) -> list[Span]:
 
 
 def patterns_of(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the regular expressions of `--range-by` in a run's settings, each with its name."""
+    """Return the regular expressions of `--range-by` in settings, each with its range's name."""
     texts = filter(None, str(settings.get("range_by", "")).split("\n"))
     return [(pattern, name) for pattern, _, name in (text.rpartition("=") for text in texts)]
 
@@ -200,7 +203,7 @@ def patterns_of(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
 def unmatched(
     operators: Sequence[ProfiledOperator], patterns: Sequence[tuple[str, str]]
 ) -> list[str]:
-    """Return a warning for each pattern that matches no operator, with one name as an example."""
+    """Return a warning, with an operator's name, for each pattern that matches no operator."""
     if not operators:
         return []
     longest = max((operator.name for operator in operators), key=len)
@@ -212,7 +215,7 @@ def unmatched(
 
 
 def spans_of_patterns(profile: Profile, patterns: Sequence[tuple[str, str]]) -> list[Span]:
-    """Return the ranges of patterns; a pattern has a regular expression and a name for ranges."""
+    """Return the ranges that patterns select; a pattern is a regular expression with a name."""
     return [
         span_of_run(name, [profile.executions[place] for place in run])
         for pattern, name in patterns
@@ -226,7 +229,7 @@ def runs_of_pattern(
     """Return the groups of executions that each become a range, as lists of positions.
 
     The executions of a group follow each other on one thread in one iteration. The operators of all
-    match the pattern.
+    executions in a group match the pattern.
     """
     search = re.compile(pattern).search
     matching = [search(operator.name) is not None for operator in operators]
@@ -262,11 +265,11 @@ def span_of_run(name: str, executions: Sequence[Execution]) -> Span:
 
 
 def members_of_ranges(profile: Profile, records: Iterable[Begun]) -> list[tuple[Span, list[int]]]:
-    """Return the user's ranges, each with the positions of its records; without the warm-up.
+    """Return the user's ranges, without the warm-up, each with the positions of its records.
 
-    A range of `--range-by` has the records of its executions. A record belongs to any other range
-    if it began during the range on the range's thread; it may have run or been dispatched there. If
-    no record has the range's thread, all records that began to run during the range belong to it.
+    A range of `--range-by` has the records of its executions. Any other range has the records that
+    began to run, or were dispatched, on the thread of the range during the range. If the thread of
+    the range has no records, the range has all records that began to run during the range.
     """
     spans = [it for it in profile.spans if it.category == "user_annotation" and not it.warmup]
     if not spans:
@@ -306,7 +309,7 @@ def executions_by_range(profile: Profile) -> dict[Span, list[list[int]]]:
 
 
 def starts_of(execution: Execution) -> Starts:
-    """Return the threads on which an execution ran and was dispatched, with the begin on each."""
+    """Return the threads on which an execution ran and was dispatched, each with its begin."""
     starts = [(execution.thread, execution.start_ns)]
     if execution.dispatch_start_ns is not None and execution.dispatch_thread is not None:
         starts.append((execution.dispatch_thread, execution.dispatch_start_ns))
@@ -314,9 +317,9 @@ def starts_of(execution: Execution) -> Starts:
 
 
 def starts_by_thread(begun: Sequence[Begun]) -> dict[int | None, list[tuple[int, int]]]:
-    """Return the sorted begins of records by thread; the key None has those of all records.
+    """Return the sorted begins of records by thread; the key None has the begins of all records.
 
-    If no record ran on a thread, the thread has the begins of the records dispatched there.
+    If no record ran on a thread, the thread has the begins of the records that it dispatched.
     """
     ran: dict[int | None, list[tuple[int, int]]] = {None: []}
     dispatched: dict[int | None, list[tuple[int, int]]] = {}

@@ -1,18 +1,20 @@
 """The roofline model of Williams, Waterman and Patterson (2009): compares work with the peak.
 
-Work cannot be faster than the lower of two roofs: the peak rate of operations, and the rate of
-operations that main memory can supply with data: min(peak flop/s, peak byte/s x flop/byte). The two
-roofs meet at the ridge. Memory is the limit below the ridge's intensity, computation above it.
+Work can be no faster than the lower of two roofs. One roof is the peak rate of operations. The
+other roof is the rate of operations that main memory can supply with data: peak byte/s x flop/byte.
+The intensity (flop/byte) at which both roofs are equal is the ridge. Memory is the limit of work
+with a lower intensity, and computation is the limit of work with a higher intensity.
 
 Three rules avoid wrong conclusions:
 
 - The peak rate of operations holds for float32. The peak for other types is unknown, so operations
   in other types are not compared with a roof.
 - Work that moves no bytes, such as a view, a constant or a passed pointer, has no bandwidth.
-- A roof limits only work that is near the roof. Work far from both roofs has another cause: its
-  kernel does not fit its shapes or layout, or it waits for threads, instructions or the call.
+- A roof limits only work that is near the roof. Work far from both roofs has another limit: the
+  kernel does not fit the shapes or the layout, or the work waits for threads, for instructions or
+  for the call.
 
-Data in caches may be read faster than main memory, but is compared with main memory's peak.
+Data in caches may be read faster than main memory, but lar compares it with main memory's peak.
 """
 
 from __future__ import annotations
@@ -44,9 +46,9 @@ INDEX_TYPES = frozenset({"bool", "int32", "int64"})
 
 
 class Piece(NamedTuple):
-    """The duration and amounts of one execution; unknown figures are None.
+    """The duration, operations and bytes of one execution; unknown figures are None.
 
-    `operator` is a place in `Profile.operators`. Without `is_float32`, the operations are in
+    `operator` is an index in `Profile.operators`. If `is_float32` is false, the operations are in
     another type.
     """
 
@@ -61,10 +63,11 @@ class Piece(NamedTuple):
 class Work:
     """Operations, bytes and their time, summed over the `calls` of one or more operators.
 
-    `parts` has the work of each operator if there are several. `flops` and `size_bytes` are sums of
-    the known amounts; None if no amount is known. The shares are the part of the time with known
-    amounts. If a share is below 1, figures computed from these amounts are lower bounds. `time_ns`
-    excludes disturbances: it is the median of each operator times its calls.
+    `parts` has the work of each operator if there are several operators. `flops` and `size_bytes`
+    are sums of the known amounts, or None if no amount is known. `flops_share` and `bytes_share`
+    are the parts of the time for which the amount is known. If a share is below 1, figures computed
+    from these amounts are lower bounds. `time_ns` excludes disturbances: for each operator, the
+    median time is multiplied by the number of calls, and the products are added.
     """
 
     calls: int
@@ -82,33 +85,33 @@ class Work:
 
     @property
     def bytes_per_second(self) -> float | None:
-        """The bandwidth; None if it is unknown or no bytes are moved."""
+        """The bandwidth, or None if it is unknown or no bytes are moved."""
         return quotient(self.size_bytes * 1e9, self.time_ns) if self.size_bytes else None
 
     @property
     def intensity(self) -> float | None:
-        """The operations per byte; None if some bytes are unknown.
+        """The operations per byte, or None if the bytes of some calls are unknown.
 
-        This is a lower bound if some operations are unknown.
+        The figure is a lower bound if the operations of some calls are unknown.
         """
         if self.flops is None or self.size_bytes is None or self.bytes_share < 1:
             return None
         return quotient(self.flops, self.size_bytes)
 
     def compute_percent(self, peak: Peak | None) -> float | None:
-        """Return the rate of operations in percent of the float32 peak; None for other types."""
+        """Return the rate of operations in percent of the float32 peak, or None for other types."""
         if peak is None or not self.is_float32:
             return None
         return self.percent(self.flops_per_second, peak.flops_per_second, MOST_COMPUTE_PERCENT)
 
     def memory_percent(self, peak: Peak | None) -> float | None:
-        """Return the bandwidth in percent of main memory's peak; None if it is unknown."""
+        """Return the bandwidth in percent of main memory's peak, or None if it is unknown."""
         if peak is None:
             return None
         return self.percent(self.bytes_per_second, peak.bytes_per_second, MOST_MEMORY_PERCENT)
 
     def percent(self, rate: float | None, roof: float, most: float) -> float | None:
-        """Return a rate in percent of a peak; None if the rate is unknown or too high to be true.
+        """Return a rate in percent of a peak, or None if it is unknown or too high to be true.
 
         A rate is too high if the time of the calls is wrong, or too short for the engine's clock.
         """
@@ -117,7 +120,7 @@ class Work:
         return None if percent is None or percent > limit else percent
 
     def bounds(self, peak: Peak | None) -> dict[Bound | None, float]:
-        """Return the part of the time that each bound limits, the largest first."""
+        """Return the part of the time that each bound limits, the largest part first."""
         times: dict[Bound | None, float] = {}
         for part in self.parts or (self,):
             bound = part.bound(peak)
@@ -128,9 +131,9 @@ class Work:
     def bound(self, peak: Peak | None) -> Bound | None:
         """Return the bound that limits the work of one operator.
 
-        `compute` and `memory` mean that the work is near this roof. `cache` means that it moves
-        more bytes than main memory can, and `far` that it is far from both roofs. Return None if a
-        roof or some amount is unknown, or if the time cannot be right.
+        `compute` and `memory` mean that the work is near the roof of this name. `cache` means that
+        the work moves more bytes than main memory can supply. `far` means that the work is far from
+        both roofs. Return None if a roof or some amount is unknown, or if the time cannot be right.
         """
         computing, moving = self.compute_percent(peak), self.memory_percent(peak)
         is_wrong = (self.is_float32 and self.flops and computing is None) or (
@@ -148,8 +151,8 @@ class Work:
     def saving_ns(self, peak: Peak | None) -> float | None:
         """Return the time that the work would save if it reached its roof, in nanoseconds.
 
-        This is time x (1 - achieved / roof), with the roof at the work's intensity. It is a lower
-        bound if some amounts are unknown, and None if all are.
+        The saving is time x (1 - achieved / roof), with the roof at the work's intensity. The
+        figure is a lower bound if some amounts are unknown, and None if all amounts are unknown.
         """
         if self.parts:
             known = [ns for it in self.parts if (ns := it.saving_ns(peak)) is not None]
@@ -199,13 +202,13 @@ def part_of(piece: Piece, durations_ns: Sequence[int]) -> Work:
 
 
 def sum_of_known(amounts: Sequence[int | None]) -> int | None:
-    """Return the sum of the known amounts; None if no amount is known."""
+    """Return the sum of the known amounts, or None if no amount is known."""
     known = [amount for amount in amounts if amount is not None]
     return sum(known) if known else None
 
 
 def share_of_known(amounts: Sequence[tuple[int | None, float]]) -> float:
-    """Return the part of the time whose amounts are known; exactly 1 only if all are known."""
+    """Return for which part of the time the amounts are known; 1 only if all are known."""
     known = [ns for amount, ns in amounts if amount is not None]
     if len(known) == len(amounts):
         return 1.0 if amounts else 0.0
@@ -215,7 +218,7 @@ def share_of_known(amounts: Sequence[tuple[int | None, float]]) -> float:
 
 
 def piece_of(profile: Profile, place: int, duration_ns: int) -> Piece:
-    """Return the piece of one execution of the operator at `place`, with its duration."""
+    """Return the `Piece` of one execution of the operator with the index `place`."""
     return Piece(duration_ns, *amounts_of(profile)[place], place)
 
 
@@ -231,9 +234,9 @@ def amounts_of(profile: Profile) -> Sequence[tuple[int | None, int | None, bool]
 def computes_in_float32(operator: ProfiledOperator) -> bool:
     """Return whether the float32 peak is the roof for this operator.
 
-    The types of its inputs decide; without inputs, the types of its outputs. Single values do not
-    count, such as the scale and zero point of quantised tensors. Indices do not count if there are
-    other types.
+    The types of its inputs decide this or, without inputs, the types of its outputs. Tensors with a
+    single value are ignored, such as the scale and zero point of quantised tensors. Indices are
+    ignored if there are other types.
     """
     facts = operator.inputs or operator.outputs
     every = {fact.dtype for fact in facts}
@@ -248,7 +251,7 @@ def is_single(fact: TensorFact) -> bool:
 
 
 def host_peak_of(profile: Profile) -> Peak | None:
-    """Return the peak of the CPU that ran the operators; None for a device or an unknown peak."""
+    """Return the peak of the CPU that ran the operators, or None for a device or if unknown."""
     peak = profile.facts.peak
     if profile.on_device or peak is None:
         return None

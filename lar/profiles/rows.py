@@ -1,10 +1,10 @@
 """Rows of reports: the executions of timed iterations, grouped by operator, type, module and so on.
 
-All reports use this one aggregation. Operators within an operator, such as the body of a loop,
-count separately. So each row has its own time, and the own times add up to the time of all
-operators. A row also has the time that includes inner operators.
+All reports use this one aggregation. Operators within an operator, such as the operators in the
+body of a Loop, are listed separately. So each row has a time without inner operators, and the sum
+of these times is the time of all operators. A row also has the time that includes inner operators.
 
-Styles that imitate another tool's table show further figures of a row if --columns names them.
+Reports in the style of another tool show further figures of a row if --columns names these figures.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ Key = Literal["operator", "type", "module", "shape", "kernel", "range"]
 class Row:
     """The executions of one operator, type, module, shape, kernel or range, with their figures.
 
-    `operators` are places in `Profile.operators`. `times` has the own times of executions in
-    nanoseconds. `total_ns` is the sum of all executions, with inner operators. `iteration_ns` is
-    the row's time in an iteration: the median of each operator times its executions, so that a
-    disturbed execution counts little. `share` is its part of the `iteration_ns` of all rows, from
-    0 to 1. `bounds` has the part of the time that each bound limits, the largest first; the key
-    None stands for an unknown bound. `saving_ns` is the time that an iteration would save if the
-    row reached the machine's roofs; None if unknown.
+    `operators` are indexes in `Profile.operators`. `times` has the own times of executions in
+    nanoseconds. `total_ns` is the sum of the times of all executions, including inner operators.
+    `iteration_ns` is the row's time in an iteration: for each operator, the median time is
+    multiplied by the number of executions, and the products are added. So a disturbed execution has
+    little effect. `share` is the row's part of the sum of `iteration_ns` over all rows, from 0 to
+    1. `bounds` has the part of the time that each bound limits, the largest first; the key None
+    stands for an unknown bound. `saving_ns` is the time that an iteration would save if the row
+    reached the machine's roofs, or None if unknown.
     """
 
     name: str
@@ -50,13 +51,13 @@ class Row:
 
     @property
     def bound(self) -> Bound | None:
-        """The bound that limits most of the row's time; None if unknown."""
+        """The bound that limits most of the row's time, or None if it is unknown."""
         return next(iter(self.bounds), None)
 
     def describe_bounds(self) -> str:
-        """Return the bound of the row as text; empty if unknown.
+        """Return the bound of the row as text; empty if the bound is unknown.
 
-        A row of several operators with different bounds has the part of each bound.
+        If the operators of the row have different bounds, the text has the part of each bound.
         """
         if len(self.operators) < 2 or max(self.bounds.values()) > 0.995:
             return self.bound or ""
@@ -112,9 +113,10 @@ def known_operators(profile: Profile) -> list[Row]:
 
 @keep_with_profile
 def savings_of(profile: Profile) -> Mapping[int, float]:
-    """Return the nanoseconds that each operator would save in an iteration at its roof.
+    """Return how many nanoseconds an iteration would save if an operator reached its roof.
 
-    The keys are places in `Profile.operators`. Operators without a known saving are left out.
+    The keys are the indexes of operators in `Profile.operators`. Operators without a known saving
+    are left out.
     """
     rows = known_operators(profile)
     return {row.operators[0]: row.saving_ns for row in rows if row.saving_ns is not None}
@@ -138,7 +140,7 @@ KEYS: Mapping[Key, Callable[[Launch], object]] = {
 
 
 def busiest_kernel(launches: Sequence[Launch]) -> str:
-    """Return the kernel that took the most time in some launches."""
+    """Return the kernel that took the most time in the given launches."""
     times: dict[str, int] = {}
     for launch in launches:
         times[launch.kernel] = times.get(launch.kernel, 0) + launch.piece.duration_ns
@@ -151,7 +153,7 @@ def busiest_kernel(launches: Sequence[Launch]) -> str:
 class Counted(Protocol):
     """A row with the times of its calls, and the time that an iteration would save at the roofs.
 
-    Either is None if unknown.
+    `times` and `saving_ns` are None if they are unknown.
     """
 
     @property
@@ -169,7 +171,7 @@ class Figure(NamedTuple):
 
 
 def of_times(value: Callable[[Totals], float | None]) -> Callable[[Counted], float | None]:
-    """Return a function that takes a figure from a row's times; None if these are unknown."""
+    """Return a function that gets a figure from a row's times, or None without known times."""
     return lambda row: None if row.times is None else value(row.times)
 
 
@@ -192,5 +194,8 @@ def asked_for(options: Mapping[str, Any]) -> frozenset[str]:
 def figure_columns(
     names: Iterable[str], make: Callable[[str, Figure], Column]
 ) -> tuple[Column, ...]:
-    """Return the columns of some figures; `make` makes a column of the style."""
+    """Return the columns of the named figures.
+
+    `make` makes a column in the style of the report.
+    """
     return tuple(make(name, FIGURES[name]) for name in names)

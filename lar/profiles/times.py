@@ -2,11 +2,7 @@
 
 An operator has three times: dispatch, wait and compute. While an operator waits, no thread works
 for it, and only its `wall` time includes the wait. If one thread both dispatches and computes, the
-operator does not wait.
-
-    dispatch   wait      compute
-    |--------|........|-----------|
-             [------ wall --------]
+operator does not wait. The `wall` time is the sum of the wait and the computation.
 
 A step is an iteration together with the work before it that belongs to this iteration alone. With a
 data set, this work is loading an item and copying it to the input. A run prints the time of the
@@ -14,9 +10,10 @@ iteration, not of the step.
 
 A set of time intervals is a sorted list of pairs of start and end; the intervals do not touch.
 
-Times of a profile count from its zero, the moment when its worker began to record. A range of the
-program around the run begins before this zero. Trace viewers drop events before 0, so a file counts
-from its earliest time if that is before the profile's zero.
+Times of a profile are counted from its zero, the moment when its worker began to record. A range
+that the user's program opened before the run begins before this zero. Trace viewers drop events
+before 0. So times in a file are counted from the earliest time of the profile if this time is
+before the profile's zero.
 """
 
 from __future__ import annotations
@@ -51,10 +48,10 @@ TIMES = ("start_ns", "end_ns", "dispatch_start_ns", "dispatch_end_ns", "at_ns")
 
 
 def keep_with_profile(compute: Callable[[Profile], T]) -> Callable[[Profile], T]:
-    """Return a function that computes its result once for each profile, and stores it there.
+    """Return a function that computes its result only once for each profile.
 
-    A profile never changes, and several parts of a report need the same result. So the result must
-    not be changed either.
+    The result is stored as an attribute of the profile. A profile never changes, and several parts
+    of a report need the same result. So callers must not change the result.
     """
     name = f"{compute.__module__}.{compute.__qualname__}"
 
@@ -111,7 +108,7 @@ FOREVER = 1 << 63  # later than any time
 
 
 def merge_intervals(intervals: Iterable[Interval]) -> list[Interval]:
-    """Return the sorted union of intervals; those that touch are joined, empty ones are dropped."""
+    """Return the sorted union of intervals; touching intervals are joined, empty ones left out."""
     merged: list[Interval] = []
     for start, end in sorted(intervals):
         if end <= start:
@@ -156,8 +153,8 @@ CLOCK_STEP_NS = 1_000
 def iterations_of(profile: Profile) -> dict[int, Interval]:
     """Return the begin and the end of each timed iteration, by its number, in order of time.
 
-    An iteration begins when the engine's call starts. If this is not recorded, the whole step is
-    the iteration.
+    An iteration begins when the engine's call starts. If the start of this call is not recorded,
+    the whole step is treated as the iteration.
     """
     phases = profile.spans_of("phase")
     begins = {span.step: span.start_ns for span in phases if span.name == "forward"}
@@ -168,7 +165,7 @@ def iterations_of(profile: Profile) -> dict[int, Interval]:
 
 
 def iteration_times_of(profile: Profile) -> list[int]:
-    """Return the duration of each timed iteration in nanoseconds, as the run prints it."""
+    """Return the durations of the timed iterations in nanoseconds, as the run prints them."""
     return [end - begin for begin, end in iterations_of(profile).values()]
 
 
@@ -187,10 +184,10 @@ def waiting_calls(profile: Profile) -> frozenset[int]:
 
 
 def parents_of(timed: Sequence[tuple[int, int, int]]) -> list[int]:
-    """Return for each call the position of the innermost call around it on its thread, else -1.
+    """Return for each call the index of the innermost call around it on its thread, or -1.
 
-    `timed` has the thread, begin and end of each call. Of two equal calls, the first is around the
-    second.
+    `timed` has the thread, begin and end of each call. Of two calls with equal times, the first
+    call is treated as the outer call.
     """
     parents = [-1] * len(timed)
     around: list[int] = []
@@ -205,7 +202,7 @@ def parents_of(timed: Sequence[tuple[int, int, int]]) -> list[int]:
 
 
 def own_times(timed: Sequence[tuple[int, int, int]]) -> list[int]:
-    """Return the own time of each call in nanoseconds: without the calls within it on its thread.
+    """Return the own time of each call in nanoseconds, without inner calls on the same thread.
 
     The sum of own times is the time of the outermost calls. `timed` has the thread, begin and end
     of each call.
@@ -221,7 +218,8 @@ def own_times(timed: Sequence[tuple[int, int, int]]) -> list[int]:
 def self_times_of(profile: Profile) -> Sequence[int]:
     """Return the own computing time of each timed execution, in nanoseconds.
 
-    Its waiting does not count, nor do the operators within it, such as the body of a loop.
+    The own computing time includes neither the execution's waiting nor inner operators, such as the
+    operators in the body of a Loop.
     """
     executions = profile.timed_executions
     own = own_times([(each.thread, *each.interval) for each in executions])
@@ -232,8 +230,8 @@ def self_times_of(profile: Profile) -> Sequence[int]:
 def self_host_times_of(profile: Profile) -> Sequence[int]:
     """Return the own host time of each timed execution, in nanoseconds.
 
-    This is the time of its dispatch. On a CPU, it is also the time of its computation, without the
-    operators within it.
+    The own host time is the time of the execution's dispatch. On a CPU, the time of the computation
+    is added, without inner operators.
     """
     if profile.on_device:
         return profile.host_times_ns
@@ -266,12 +264,12 @@ MOVING_TYPES = re.compile(
 
 
 def only_moves(type: str) -> bool:
-    """Return whether operators of a type only move values to another place or layout."""
+    """Return whether operators of a type only move values to other memory or to another layout."""
     return MOVING_TYPES.fullmatch(type) is not None
 
 
 def operators_matching(profile: Profile, pattern: str) -> frozenset[int]:
-    """Return the places of the operators whose name or type matches `pattern`."""
+    """Return the indexes of the operators whose name or type matches `pattern`."""
     search = re.compile(pattern).search
     return frozenset(
         place
@@ -288,12 +286,13 @@ UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 
 class Totals(NamedTuple):
-    """Figures of calls and their durations; without calls they are None.
+    """Figures of calls and of their durations; figures that are not known are None.
 
-    `p90_ns` is None if there are too few calls for it. If only the mean of calls is known, the
-    maximum, minimum, median and p90 are None. `disturbed` counts the calls that other work on the
-    machine made longer. Rows are ranked by `ranking_ns`: the median of each operator times its
-    calls, summed over the operators of a row. So a few disturbed calls hardly change the ranking.
+    `p90_ns` is None if there are too few calls for this percentile. If only the mean of calls is
+    known, the maximum, minimum, median and p90 are None. `disturbed` counts the calls that other
+    work on the machine made longer. Rows are ranked by `ranking_ns`: for each operator of a row,
+    the median time is multiplied by the number of calls, and the products are added. So a few
+    disturbed calls hardly change the ranking.
     """
 
     calls: int
@@ -326,10 +325,10 @@ def totals_of(
     disturbed: int = 0,
     times: Times = "each",
 ) -> Totals:
-    """Return the totals of durations; `owners` has the operator of each duration.
+    """Return the totals of durations.
 
-    `owners` is needed only for several operators. If `times` is "mean", durations are means, so
-    that figures of single calls are unknown.
+    `owners` has the operator of each duration, and is needed only for several operators. If `times`
+    is "mean", durations are means, so that figures of single calls are unknown.
     """
     values = list(durations_ns)
     if not values:
@@ -355,6 +354,6 @@ def group_by(items: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
 
 
 def use_of(operators: Iterable[ProfiledOperator]) -> ThreadUse | None:
-    """Return the joint use of the engine's threads by operators; None if it is not recorded."""
+    """Return the joint use of the engine's threads by operators, or None if it is not recorded."""
     uses = [each.threads for each in operators if each.threads is not None]
     return reduce(ThreadUse.with_that_of, uses) if uses else None

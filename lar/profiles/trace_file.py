@@ -1,30 +1,30 @@
 """The file of a profile: a Chrome trace in the object format, which trace viewers can open.
 
-    {"schema": "lar.profile/1", "otherData": facts, "deviceProperties": [], "ops": [...],
-     "memPlan": {...}, "displayTimeUnit": "ms", "zeroNs": 0, "traceEvents": [...]}
-
-If the engine's own profile is a JSON object, its keys are added beside these keys, so that the
-engine's own tools can read the file. The events come last, so that they can be read in pieces: the
-events of thousands of iterations would take much memory. A large file is compressed with gzip.
+The object has these keys: schema, otherData (facts of the run), deviceProperties, ops (operators),
+memPlan (plan of the memory), displayTimeUnit, zeroNs and traceEvents, in this order. If the
+engine's own profile is a JSON object, its keys are added beside these keys, so that the engine's
+own tools can read the file. The events come last, so that they can be read in pieces: the events of
+thousands of iterations would take much memory. A large file is compressed with gzip.
 
 Times of events are microseconds after the file's zero, with three decimals for nanoseconds. The
-file's zero is at `zeroNs` of the profile's own clock. It is the profile's zero, or the earliest
-event if it begins before that.
+file's zero is at `zeroNs` of the profile's own clock. The file's zero is the profile's zero, or the
+begin of the earliest event if this event begins before the profile's zero.
+
 An operator's execution is an event of category `cpu_op`. If its dispatch is recorded, there is also
-an event of category `op_inner`, whose `parent` is the execution. History of the schema:
+an event of category `op_inner`, whose `parent` is the execution.
 
-    lar.profile/1  the first version. Added later: a peak has a spread, a time and a number of
-                   rounds; operators that move nothing have 0 bytes; operators have their use of
-                   threads; copies have steps on threads 1000, 2000 and so on; hardware counters;
-                   a machine has instruction_sets; operators have the tensors that they read and
-                   write; events come last; a large file is in gzip; noise of timed iterations;
-                   timed iterations count from 0 up, those of the warm-up from -1 down; the folder
-                   in which the run was started; settings that were tried; the engine's own keys
-                   are beside lar's, and no longer in "engineRaw"
+Files of early versions of lar have the schema lar.profile/1 too, but may lack these facts: the
+spread, the time and the number of rounds of a peak; the use of threads by operators; the tensors
+that operators read and write; hardware counters; the instruction sets of the machine; the folder in
+which the run was started; the settings that were tried; and the noise of timed iterations. In early
+files, the number of bytes is unknown, and not 0, for an operator that moves nothing, and the
+engine's own keys are in "engineRaw". Copies of a model have steps on the threads 1000, 2000 and so
+on. Timed iterations have the numbers 0, 1, 2 and so on, and iterations of the warm-up have -1, -2,
+-3 and so on.
 
-A profile's file is written as JSON, or as JSON in gzip if it is large. Trace viewers detect both by
-the first bytes, whatever the name of the file. A gzip file has only one member, since some viewers
-cannot read more.
+A profile's file is written as JSON, or as JSON in gzip if it is large. Trace viewers detect both
+forms by the file's first bytes, whatever the name of the file. A gzip file has only one member,
+since some viewers cannot read more.
 """
 
 from __future__ import annotations
@@ -146,7 +146,10 @@ def pieces_of_trace(head: bytes, events: Iterable[Event]) -> Iterator[bytes]:
 def complete(
     name: str, category: str, process: int, thread: int, times_ns: Interval, args: Any
 ) -> Event:
-    """Return an event with a duration; `args` may be any record that becomes JSON."""
+    """Return an event with a duration.
+
+    `args` may be any record that can be encoded as JSON.
+    """
     start_ns, end_ns = times_ns
     return {
         **{"ph": "X", "name": name, "cat": category},
@@ -158,7 +161,10 @@ def complete(
 def point(
     kind: str, name: str, process: int, thread: int, at_ns: int, args: Any, **more: str
 ) -> Event:
-    """Return an event at a single time; `kind` is C for a counter, i for an instant."""
+    """Return an event at a single time.
+
+    `kind` is "C" for a counter, or "i" for an instant.
+    """
     begin: Event = {"ph": kind, "name": name, **more, "pid": process, "tid": thread}
     return begin | {"ts": at_ns / 1000, "args": args}
 
@@ -169,7 +175,10 @@ def name_line(what: str, process: int, thread: int, name: str) -> Event:
 
 
 def arrow_end(kind: str, number: int, process: int, thread: int, at_ns: int) -> Event:
-    """Return an event for the begin (s) or end (f) of an arrow, bound to the slice around it."""
+    """Return an event for one end of an arrow, which is bound to the slice around this event.
+
+    `kind` is "s" for the begin of the arrow, or "f" for its end.
+    """
     event: Event = {"ph": kind, "id": number, "name": "dispatch", "cat": "dispatch"}
     event |= {"ts": at_ns / 1000, "pid": process, "tid": thread}
     return event | ({"bp": "e"} if kind == "f" else {})
@@ -234,12 +243,12 @@ FACTS: Mapping[type, Sequence[str]] = {
 
 
 def args_of(record: object, **more: Any) -> TraceArgs:
-    """Return the arguments of an event with the facts of a record, and `more`."""
+    """Return the arguments of an event, made of the facts of a record and of `more`."""
     return TraceArgs(**{name: getattr(record, name) for name in FACTS[type(record)]}, **more)
 
 
 def record_of(kind: type[R], args: TraceArgs, **more: Any) -> R:
-    """Return a record of a kind with the facts of an event, and `more`."""
+    """Return a record of a kind, made of the facts of an event and of `more`."""
     for name in FACTS[kind]:
         if (value := getattr(args, name)) is not None:
             more[name] = value
@@ -328,7 +337,7 @@ def encode_profile(profile: Profile) -> bytes:
 
 
 def pieces_of(profile: Profile) -> Iterator[bytes]:
-    """Return an iterator over the content of a profile's file, in pieces of some events."""
+    """Return an iterator over the content of a profile's file, in pieces of several events."""
     zero_ns = earliest_ns(profile)
     profile = with_zero_at(profile, zero_ns)
     return pieces_of_trace(head_of_profile(profile, zero_ns), events_of(profile))
@@ -351,7 +360,7 @@ def head_of_profile(profile: Profile, zero_ns: int) -> bytes:
 
 
 def decode_profile(data: bytes, name: str) -> Profile:
-    """Return the profile in the JSON of a file; `name` is for messages.
+    """Return the profile that the JSON of a file contains; `name` is used in messages.
 
     Raises:
         UsageError: the file has another schema.
@@ -373,12 +382,15 @@ def decode_profile(data: bytes, name: str) -> Profile:
 
 
 def is_written_by_lar(data: bytes) -> bool:
-    """Return whether a file names lar's schema anywhere: other programs may reorder its keys."""
+    """Return whether a file contains the name of lar's schema.
+
+    The name may be in any place, since other programs may reorder the file's keys.
+    """
     return b'"lar.profile/' in data
 
 
 def read_as_written(path: str | os.PathLike[str]) -> Profile | None:
-    """Return the profile in a file that lar has written; None for any other or damaged file.
+    """Return the profile in a file that lar has written, or None for any other or damaged file.
 
     Only a part of the file is in memory at a time.
 
@@ -390,9 +402,9 @@ def read_as_written(path: str | os.PathLike[str]) -> Profile | None:
 
 
 def decode_stream(packed: IO[bytes], name: str) -> Profile | None:
-    """Return the profile in content that lar has written; None for other or damaged content.
+    """Return the profile in content that lar has written, or None for other or damaged content.
 
-    The content may be in gzip. Events are decoded in pieces. `name` is for messages.
+    The content may be in gzip. Events are decoded in pieces. `name` is used in messages.
 
     Raises:
         UsageError: the content is too large when unpacked.
@@ -411,7 +423,7 @@ def decode_stream(packed: IO[bytes], name: str) -> Profile | None:
 
 
 def read_head(content: IO[bytes]) -> tuple[TraceHead, bytes, bytes] | None:
-    """Read the head before the events, the engine's own profile and the first of the events.
+    """Read the head before the events, the engine's own profile, and the first bytes of the events.
 
     Return None if the events do not come last.
 
@@ -448,10 +460,12 @@ def own_keys_in(data: bytes) -> bytes:
 
 
 def split_events(held: bytes, content: IO[bytes]) -> Iterator[bytes]:
-    """Yield JSON lists of some events each: from the bytes `held`, then from the rest of a file.
+    """Yield the events of a file as JSON lists of some events.
+
+    The first events are in the bytes `held`, and the later events are in the rest of the file.
 
     Raises:
-        ValueError: the file has more than events.
+        ValueError: the file has other data after the events.
     """
     while piece := content.read(BYTES_AT_ONCE):
         held += piece
@@ -568,12 +582,12 @@ def check_execution(event: TraceEvent, args: TraceArgs, duration_ns: int) -> Non
 
 
 def change_profile(path: str | Path, change: Callable[[Profile], Profile]) -> None:
-    """Change the file of a profile; the old file stays until the new one is complete.
+    """Change the file of a profile; the old file stays until the new file is complete.
 
-    `change` gets the profile without its events. It returns a profile with changed facts or
+    `change` gets the profile without its events. `change` returns a profile with changed facts or
     operators, and with spans and threads to add. If spans or threads are added, all events are
-    decoded and encoded again, which takes longer than many runs. Otherwise the events are copied in
-    pieces.
+    decoded and encoded again, which takes longer than many runs. If neither spans nor threads are
+    added, the events are copied in pieces.
 
     Raises:
         OSError: the file cannot be read or written.

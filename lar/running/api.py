@@ -1,7 +1,7 @@
 """The public functions that run a model or read it, each in a worker process.
 
-`run_scenario` makes a run that MLPerf's load generator drives. Arrays that Python code or lar
-itself gives as inputs are written to files.
+`run_scenario` makes a run that MLPerf's load generator drives. If inputs are arrays, from Python
+code or from lar itself, lar writes the arrays to files for the worker.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ Inputs: TypeAlias = "Mapping[str, Source] | Source"
 
 
 class GivenInputs:
-    """The `--input` items of inputs from Python code, and the names for them in messages.
+    """The inputs from Python code as `--input` items, and the names of inputs in messages.
 
-    The caller does not know the files that are made for arrays, nor the flag.
+    The caller knows neither the files that are made for arrays nor the flag `--input`. So `names`
+    maps the files made for arrays, and the flag, to words that the caller knows.
     """
 
     def __init__(self, inputs: Inputs | None, folder: Path) -> None:
@@ -66,21 +67,22 @@ class GivenInputs:
             self.items += (prefix + place,)
 
     def add_to(self, options: dict[str, Any]) -> None:
-        """Add the items to the options of a run, before the items of its `input`."""
+        """Add the items to a run's options, before items that the option `input` already has."""
         if self.items:
             options["input"] = [*self.items, *(options.get("input") or [])]
 
 
 def with_names(spec: RunSpec, names: Mapping[str, str]) -> RunSpec:
-    """Return a spec whose inputs have the names that the caller knows."""
+    """Return a spec in which the files of inputs have the names that the caller knows."""
     return replace(spec, inputs=tuple(names.get(text, text) for text in spec.inputs))
 
 
 def inputs_like(other: RunSpec, mine: RunSpec, folder: Path) -> tuple[str, ...]:
-    """Write files with the data generated for another model, and return their `--input` items.
+    """Write the data generated for the model `other` to files; return `--input` items for `mine`.
 
-    Generated data depends on the names of inputs, so that models with other names get other data.
-    If the names are equal, no files are needed and no items are returned.
+    Generated data depends on the names of inputs, so that models whose inputs have different names
+    would get different data. If the names are equal, no files are written and no items are
+    returned.
 
     Raises:
         UsageError: the models take different inputs.
@@ -133,7 +135,7 @@ def run(
         options: the flags of `lar run` by key, such as `iter=100`, `warmup_iter=3`, `cuda=0`.
 
     Returns:
-        The result. `result.status` says how the run ended; an engine that fails raises nothing.
+        The result. `result.status` says how the run ended. No error is raised if the engine fails.
 
     Raises:
         UsageError: the model or an option cannot be used.
@@ -169,18 +171,19 @@ def read_info(
 ) -> ModelInfo:
     """Read a model file in a worker process, without running the model.
 
-    Weights may be in files in the model's own folder, and in the folders `allow_external_data`.
+    Weights may be in separate files, in the model's own folder or in a folder of
+    `allow_external_data`.
 
     Raises:
         UsageError: the file is not a model, or is damaged.
-        EngineMissing: the library that reads its format is not installed.
+        EngineMissing: the library that reads the model's format is not installed.
     """
     values = {"engine": engine, "iter": 0, "allow_external_data": allow_external_data}
     return info_of(plan_run(str(model), values))
 
 
 def read_outputs(folder: str, outputs: Sequence[OutputSummary]) -> dict[str, Array]:
-    """Return the output arrays that a worker has written; outputs that are no arrays are absent."""
+    """Return the output arrays that a worker has written, without outputs that are not arrays."""
     import numpy as np
 
     from lar.inputs.dtypes import NARROW, dtype_of
@@ -194,7 +197,7 @@ def read_outputs(folder: str, outputs: Sequence[OutputSummary]) -> dict[str, Arr
 
 
 def file_of(folder: str, place: int) -> Path:
-    """Return the file of an output, by its place among the outputs of a run."""
+    """Return the path of the file that holds an output; `place` is the index of the output."""
     return Path(os.path.join(folder, f"{place:03}.npy"))
 
 
@@ -203,7 +206,7 @@ def run_scenario(
 ) -> RunResult:
     """Run a model with the queries of MLPerf's load generator, in a worker process.
 
-    `values` are option values of a run by key. LoadGen's own logs are copied into `log_folder`.
+    `values` maps option keys to values. LoadGen's own logs are copied into `log_folder`.
 
     Raises:
         UsageError: the model, an option or the folder cannot be used.
@@ -220,7 +223,9 @@ def run_scenario(
 
 
 def plan_scenario(model: str, scenario: Scenario, values: Mapping[str, Any]) -> RunSpec:
-    """Return the spec of a run with a scenario; `values` are option values by key.
+    """Return the spec of a run with a scenario.
+
+    `values` maps option keys to values.
 
     Raises:
         UsageError: an option cannot be combined with the scenario, or the scenario lacks a setting.
@@ -231,7 +236,7 @@ def plan_scenario(model: str, scenario: Scenario, values: Mapping[str, Any]) -> 
         raise UsageError(problem, hint, flag="--scenario")
     if values.get("warmup_iter") == 0:
         problem = "a scenario needs a warm-up, which shows how many queries there can be"
-        raise UsageError(problem, "leave it out, or give 1 or more", flag="--warmup-iter")
+        raise UsageError(problem, "leave the flag out, or give 1 or more", flag="--warmup-iter")
     warmup = values.get("warmup_iter") or WARMUP_ITERATIONS
     spec = plan_run(model, {**values, "iter": 0, "warmup_iter": warmup})
     if spec.items or spec.cases:

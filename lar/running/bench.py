@@ -90,23 +90,26 @@ def bench(
     """Compare variants of a run: which is faster, by how much, and how sure this is.
 
     Args:
-        models: a model file, or several; each may have flags of its own: "m.onnx --multithread 2".
-        vary: the options to vary, by key with their values: `{"multithread": [1, 2]}`; or a value
-            of `--vary`.
-        inputs: the inputs of all variants, as `lar.run` takes them.
-        baseline: the name of the variant to compare the others with; None for the first variant.
+        models: a model file, or several. Flags for one model may follow the name of its file, as
+            in "m.onnx --multithread 2".
+        vary: the options to vary, as a value of `--vary`, or as a mapping from option keys to
+            values such as `{"multithread": [1, 2]}`.
+        inputs: the inputs of all variants, in a form that `lar.run` accepts.
+        baseline: the name of the variant with which all other variants are compared; the default is
+            the first variant.
         budget_seconds: how long to measure at most.
-        margin: stop when the measurements are precise enough to show a change of this size; 0.01
-            is 1 %.
+        margin: stop when the measurements are precise enough to show a change of this size; 0.01 is
+            1 %.
         keep_outputs: keep the outputs of each variant in its `arrays`.
         options: the flags of `lar run` by key, for all variants.
 
     Returns:
-        The result. A variant that crashes has a row of the result, and raises nothing.
+        The result. If a variant crashes, no error is raised: the variant's row in the result has
+        the failure.
 
     Raises:
         UsageError: a model, an option or a value cannot be used.
-        EngineMissing: the engines of all variants are not installed.
+        EngineMissing: no variant has an engine that is installed.
     """
     check_keys(options, bench.__kwdefaults__)
     with work_folder() as folder:
@@ -127,7 +130,9 @@ def bench(
 
 
 def check_keys(options: Mapping[str, object], own: Mapping[str, object] | None) -> None:
-    """Refuse keywords that are no options of a variant; `own` are keywords of the function itself.
+    """Refuse keywords that are not options of a variant.
+
+    `own` has the other keywords of the function that was called.
 
     Raises:
         UsageError: a keyword is unknown, or its value is wrong.
@@ -141,7 +146,7 @@ def check_keys(options: Mapping[str, object], own: Mapping[str, object] | None) 
 class Entry(Member):
     """A variant with its results so far.
 
-    Its spec names unpacked testcases, and the same input data as the baseline's.
+    The variant's spec names the unpacked testcases, and input data equal to the baseline's.
     """
 
     variant: Variant
@@ -168,7 +173,7 @@ def run_bench(
     so far are returned.
 
     Raises:
-        LarError: the baseline is refused.
+        LarError: the baseline cannot be run.
     """
     base = variants[baseline]
     if base.failure is not None:
@@ -227,7 +232,7 @@ class Campaign:
     def prepare(self, names: Mapping[str, str], stack: contextlib.ExitStack) -> None:
         """Read what all rounds need: the models, their testcases, and the input data.
 
-        Testcases stay unpacked until the stack is closed.
+        Unpacked testcases stay on disk until `stack` is closed.
         """
         read = functools.cache(read_model_file)
         base = self.baseline.variant.spec
@@ -241,7 +246,7 @@ class Campaign:
                 entry.feed(inputs_as_for(base, entry.spec, place))
 
     def run(self) -> Stop:
-        """Play rounds until no more are needed, and return why the bench ended."""
+        """Play rounds until no further round is needed, and return why the bench ended."""
         for chunk in self.chunks_of(self.baseline, self.able):
             self.play_round(chunk)
         if not self.baseline.failed:
@@ -259,8 +264,11 @@ class Campaign:
                 self.play_round(chunk)
 
     def group(self) -> None:
-        """Find what each variant is compared with: the baseline if its inputs have the same shapes,
-        else the first variant with the same input shapes."""
+        """Find the variant with which each variant is compared.
+
+        A variant is compared with the baseline if the inputs of both have equal shapes. A variant
+        with other shapes is compared with the first variant that has these shapes.
+        """
         shapes: dict[Any, list[Entry]] = {}
         for entry in self.able:
             shapes.setdefault(entry.shape, []).append(entry)
@@ -272,13 +280,13 @@ class Campaign:
         self.shapes = len(shapes)
 
     def lots(self) -> Iterator[list[Entry]]:
-        """Yield the variants that are not decided yet, in groups that are measured together."""
+        """Yield groups of undecided variants; the variants of a group are measured together."""
         waiting = [entry for entry in self.entries if not entry.decided]
         for base in dict.fromkeys(entry.base for entry in waiting):
             yield from self.chunks_of(base, [entry for entry in waiting if entry.base is base])
 
     def reason(self) -> Stop:
-        """Return why the bench measures no more."""
+        """Return why the bench stops measuring."""
         compared = [entry for entry in self.compared if not entry.failed]
         if not compared:
             return "single" if self.shapes > 1 else "failed"
@@ -286,7 +294,7 @@ class Campaign:
         return "clear" if shown else "precise"
 
     def look(self) -> None:
-        """Judge the variants that are not decided yet."""
+        """Compare the undecided variants, and decide which of them need no further rounds."""
         self.compare()
         # If all other variants have failed, nothing can be compared: one round is enough.
         enough = 1 if len(self.able) == 1 < len(self.entries) else FIRST_LOOK
@@ -313,7 +321,7 @@ class Campaign:
         return smallest is not None and smallest < self.margin
 
     def compare(self) -> None:
-        """Compare each undecided variant with its baseline, by the turns that both have made."""
+        """Compare each undecided variant with its baseline, using the measured turns of both."""
         for entry in self.compared:
             if entry.base is not None and not entry.decided:
                 ratios = log_ratios_of(entry.base.turns, entry.turns)
@@ -335,14 +343,14 @@ class Campaign:
         )
 
     def play_round(self, chunk: Sequence[Entry]) -> None:
-        """Measure these variants in fresh processes."""
+        """Measure the variants of `chunk` in fresh processes."""
         self.rounds += 1
         self.player.play(self.rounds - 1, chunk)
 
     def chunks_of(self, base: Entry | None, entries: Sequence[Entry]) -> Iterator[list[Entry]]:
         """Yield groups of variants whose processes fit into memory together.
 
-        The variant that they are compared with is in each group.
+        Each group contains `base`, the variant with which the others are compared.
         """
         others = [entry for entry in entries if entry is not base]
         head = [base] if base is not None else []
@@ -375,10 +383,10 @@ def result_of(entry: Entry, names: Mapping[str, str], keep_outputs: bool) -> Var
 
 
 def plan_plain(model: str, options: Mapping[str, Any]) -> Variant:
-    """Return the run of a model without changed settings, as a variant.
+    """Return the variant that runs a model with its settings unchanged.
 
     Raises:
-        LarError: the run is refused, or its input is a data set.
+        LarError: the run cannot be made, or its input is a data set.
     """
     return plan_variant(Variant(AS_IT_IS, model, options, {"setting": AS_IT_IS})).require()
 
@@ -394,8 +402,8 @@ def race(
     """Measure a plain run and the same run with each suggested setting, in turns.
 
     The race ends when all differences are clear or the budget is spent. The outputs with each
-    setting are compared with the plain run's. The rows of the result are the plain run and then
-    each setting; a setting that fails has a row too. The budget does not include
+    setting are compared with the outputs of the plain run. The first row of the result is the plain
+    run. A row for each setting follows, even for a setting that fails. The budget does not include
     the time in which an engine searches for algorithms.
     """
     with work_folder() as folder:
@@ -407,7 +415,9 @@ def race(
 
 
 def plan_setting(suggestion: Suggestion, plain: Variant, cache: str, show: Show) -> Variant:
-    """Return the variant of a suggested setting; its failure says why it cannot be measured.
+    """Return the variant for a suggested setting.
+
+    If the setting cannot be measured, the variant's failure says why.
 
     If the setting needs a search for algorithms, the search is made here and fills the file
     `cache`, which the variant reads.
@@ -428,7 +438,7 @@ def plan_setting(suggestion: Suggestion, plain: Variant, cache: str, show: Show)
 
 
 def search(spec: RunSpec, name: str, show: Show) -> Failure:
-    """Let the engine search for algorithms; return a failure in case the search found nothing."""
+    """Let the engine search for algorithms; return a failure to report if it finds nothing."""
     spec = replace(spec, warmup_iterations=1, iterations=0, timeout_seconds=SEARCH_SECONDS)
     show(f"{name}: the engine searches")
     result = make_run(spec, RunContext(began=time.monotonic()))

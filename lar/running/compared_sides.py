@@ -1,7 +1,8 @@
 """`lar.compare`: opens or runs two or more sides, and compares their tensors.
 
 A side is a dump, tensors from elsewhere, or a model that is run for the comparison. Each model runs
-once, all on the same inputs. If the truth is asked for, an exact engine also runs a model once.
+once, and all models get the same inputs. With `--truth`, an exact engine also runs a model once, to
+compute reference values.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ MakeOn: TypeAlias = Callable[[RunSpec, RunContext, str], RunResult]
 class ModelRun(ShortRecord):
     """A side that is a model, with the options of its run by key.
 
-    A model with testcases brings its own inputs. If it has several testcases, one is compared.
-    `label` names the scheduler's worker that runs the model.
+    A model with testcases brings its own inputs. If the model has several testcases, only one
+    testcase is compared. `label` names the scheduler's worker that runs the model.
     """
 
     source: str
@@ -133,7 +134,9 @@ def side_of(text: str) -> Side:
 
 
 def model_run(text: str, model: str, options: dict[str, Any]) -> ModelRun:
-    """Return a side that is a model; a failing testcase does not stop its run.
+    """Return a model as a side of a comparison.
+
+    A testcase that fails does not stop the model's run.
 
     Raises:
         UsageError: an option is not allowed for a single side.
@@ -141,7 +144,7 @@ def model_run(text: str, model: str, options: dict[str, Any]) -> ModelRun:
     count = source_of(model).case_count
     judged = {"disable_assert_throw": True} if count else {}
     if SCHEDULER.key in options:
-        raise UsageError("is for all sides", "write it outside the quotes", flag=SCHEDULER.flag)
+        raise UsageError("is for all sides", "give this flag outside quotes", flag=SCHEDULER.flag)
     label = options.pop(ON.key, "")
     return ModelRun(text, model, {**judged, **options}, count, label=label)
 
@@ -169,11 +172,11 @@ def check_case(sides: Sequence[Side], case: int | None) -> None:
     for side in runs:
         if not 0 <= case < side.case_count:
             problem = f"{side.model} has {count_of(side.case_count, 'testcase')}"
-            raise UsageError(problem, "they are counted from 0", flag=f"--case {case}")
+            raise UsageError(problem, "testcases are counted from 0", flag=f"--case {case}")
 
 
 def describe_cases(sides: Iterable[Side], case: int) -> Iterator[str]:
-    """Yield which testcase was compared, for each side with several."""
+    """Yield a note for each side with several testcases: which testcase was compared."""
     for letter, side in zip(ascii_uppercase, sides, strict=False):
         if isinstance(side, ModelRun) and side.case_count > 1:
             one = f"{side.case_count} testcases; number {case} was compared"
@@ -217,7 +220,7 @@ def check_sides(sides: Sequence[Side], asked: Asked) -> None:
         raise UsageError(problem, f"add {SCHEDULER.usage}", flag=f"{ON.flag} {label}")
     if asked.make_on is not None and asked.isolate:
         problem = "runs operators on this machine, but the models run on other machines"
-        raise UsageError(problem, f"leave it out, or leave {SCHEDULER.flag} out", flag="--isolate")
+        raise UsageError(problem, f"leave out this flag or {SCHEDULER.flag}", flag="--isolate")
     for key in asked.options:
         check_any_model(sides, flag_of(key))
     flag = "--isolate" if asked.isolate else "--truth" if asked.truth else ""
@@ -245,10 +248,10 @@ def with_kept_tensors(dump: Dump) -> Dump:
 class SideRuns:
     """The runs of the sides that are models, and of single operators.
 
-    All runs are planned before any is made. A worker for single operators starts when it is first
-    needed. The stack removes the files and ends the workers.
+    All runs are planned before the first run starts. A worker for single operators starts when it
+    is first needed. When `stack` is closed, the files are removed and the workers are killed.
 
-    `specs` has the spec of each model by the number of its side.
+    `specs` maps the number of a side to the spec of the side's model.
     """
 
     def __init__(self, sides: Sequence[Side], asked: Asked, stack: contextlib.ExitStack) -> None:
@@ -268,9 +271,11 @@ class SideRuns:
         self.specs = {number: self.plan(number) for number in self.models}
 
     def plan(self, number: int) -> RunSpec:
-        """Return the spec of a model's run, by default of one iteration, with at most one testcase.
+        """Return the spec of a model's run.
 
-        The side's own options replace options for all sides.
+        By default the run has one iteration. A run has at most one testcase.
+
+        Options of this side replace options that are for all sides.
 
         Raises:
             UsageError: an option cannot be used.
@@ -288,7 +293,10 @@ class SideRuns:
 
     @contextlib.contextmanager
     def naming(self, side: ModelRun) -> Iterator[None]:
-        """Add to errors the name of the side, and a hint at flags for one side alone.
+        """Add the name of the side to usage errors that are raised in the block.
+
+        If a flag for all sides is the cause, also add a hint: how to give the flag to one side
+        alone.
 
         Raises:
             UsageError: the error, with the name of the side.
@@ -307,7 +315,7 @@ class SideRuns:
             raise
 
     def items(self) -> tuple[str, ...]:
-        """Return the items of the data set of both sides; empty without a data set.
+        """Return the item names of the data set of both sides, or nothing without a data set.
 
         Raises:
             UsageError: only one side has a data set, or the data sets differ in length.
@@ -321,8 +329,8 @@ class SideRuns:
         others = "more than two sides are" if len(self.sides) > 2 else "the other side is"
         raise UsageError(
             f"--input {';'.join(spec.inputs)} is a data set of "
-            f"{count_of(len(spec.items), 'item')}, and {others} not run on as many",
-            "give both sides one; or run the data set with --bin-out-dump DIR for each side, and "
+            f"{count_of(len(spec.items), 'item')}, and {others} not run on so many items",
+            "give both sides a data set, or run it with --bin-out-dump DIR for each side, and "
             "compare the folders",
             subject=self.models[number].source,
         )
@@ -336,7 +344,7 @@ class SideRuns:
 
         Raises:
             UsageError: it is not clear which inputs to use.
-            LarError: a run did not end well.
+            LarError: a run failed.
         """
         dumps = {number: it for number, it in enumerate(self.sides) if isinstance(it, Dump)}
         fed: dict[int, tuple[str, ...]] = {}
@@ -356,7 +364,7 @@ class SideRuns:
         """Run a model once, and return its opened dump and its result.
 
         Raises:
-            LarError: the run did not end well.
+            LarError: the run failed.
         """
         # Imported here, since comparing two dumps does not need these modules.
         from lar.running.isolation import require_ok
@@ -376,10 +384,11 @@ class SideRuns:
         return number not in self.models or self.models[number].case_count > 0
 
     def fed_alike(self, number: int, dumps: Mapping[int, Dump]) -> tuple[RunSpec, str]:
-        """Return the spec of a model with its inputs, and the source of data that two models share.
+        """Return the spec of a model with its inputs, and the source of the generated data.
 
-        Without `--input`, the model gets the inputs of a side that brings its own. Without such a
-        side, models whose inputs have different names get the same generated data.
+        Without `--input`, the model gets the inputs of a side that brings its own inputs. If no
+        side brings inputs, models whose inputs have different names get the same generated data.
+        The returned source is empty if no data was generated for several models.
 
         Raises:
             UsageError: the models have different inputs, or no dump holds the inputs.
@@ -405,9 +414,10 @@ class SideRuns:
         return replace(spec, inputs=inputs), source
 
     def operators_of(self, number: int) -> Operators | str:
-        """Return the object that runs operators of a side, or why the side has none.
+        """Return an object that runs single operators of a side, or why this is impossible.
 
-        If there are two sides, the workers of both start together, so that they load in parallel.
+        With two sides, the workers of both sides start at the same time, so that they load in
+        parallel.
         """
         if number >= len(self.sides):
             return "the truth is not run alone"
@@ -434,9 +444,10 @@ class SideRuns:
             raise UsageError(found.problem, hint, flag="--isolate", subject=source)
 
     def find_operators(self, number: int) -> IsolatedOperators | LarError:
-        """Return the object that runs operators of a side, or the error why the side has none.
+        """Return an object that runs single operators of a side, or the error that prevents this.
 
-        Its worker may not have started yet. The message of the error lacks its subject, the side.
+        The object's worker may not have started yet. The error's message does not name the side:
+        the caller adds the name.
         """
         from lar.running.single_operators import IsolatedOperators, spec_of_dump
 
@@ -453,9 +464,12 @@ class SideRuns:
 
 
 def describe_fed(result: RunResult, generated: str) -> Iterator[str]:
-    """Yield notes on inputs that lar chose: generated data, and the sizes of open axes.
+    """Yield notes on inputs that lar chose: generated data, and sizes of axes.
 
-    `generated` is the source of all data of the model, empty if its inputs have several sources.
+    The size of an axis is chosen by lar if the model accepts any size.
+
+    `generated` describes the generated data that several models share; it is empty without such
+    data.
     """
     infos = {info.name: info for info in result.inputs}
     made: dict[str, list[str]] = {}
@@ -473,20 +487,24 @@ def describe_fed(result: RunResult, generated: str) -> Iterator[str]:
 
 
 def join_notes(fed: Mapping[int, Sequence[str]]) -> Iterator[str]:
-    """Yield the notes of all sides; a note that not all sides have names its sides."""
+    """Yield the notes of all sides.
+
+    A note that only some sides have begins with the letters of these sides.
+    """
     for note in dict.fromkeys(note for number in sorted(fed) for note in fed[number]):
         sides = [ascii_uppercase[number] for number in sorted(fed) if note in fed[number]]
         yield note if len(sides) == len(fed) else f"{', '.join(sides)}: {note}"
 
 
 def find_truth_model(asked: bool | str | os.PathLike[str], models: Iterable[str]) -> ModelRun:
-    """Return the model that computes the truth, as a side that runs on an exact engine.
+    """Return the model that computes the reference values, as a run on an exact engine.
 
-    If the user names no model, it is the first of `models` that an exact engine reads, or that has
-    such a file of the same name beside it. Empty names in `models` are skipped.
+    If the user names no model, the first model of `models` that an exact engine can read is
+    returned. For each model, files beside it with the same name and another suffix are tried too.
+    Empty names in `models` are skipped.
 
     Raises:
-        UsageError: no exact engine reads such a model, or the model does not exist.
+        UsageError: no exact engine can read any of the models, or the named model does not exist.
     """
     engines = [engine for engine in all_engines() if engine.is_exact]
     if asked and not isinstance(asked, bool):
@@ -509,19 +527,19 @@ def truth_of(model: Path, engine: Engine) -> ModelRun:
 
 
 def exact_engine_of(path: Path) -> Engine | None:
-    """Return the exact engine that reads a model; None if no exact engine reads it."""
+    """Return the exact engine that reads a model, or None if no exact engine can read it."""
     return next((it for it in readers_of(path) if it.is_exact), None) if path.is_file() else None
 
 
 def rename_inputs(
     fed: Mapping[str, Array], infos: Sequence[TensorInfo], model: str
 ) -> dict[str, Array]:
-    """Return the inputs of another model under the input names of this model.
+    """Return inputs that another model got, renamed to the input names of this model.
 
     Inputs are paired by name, or by order if the names differ.
 
     Raises:
-        UsageError: the model takes other inputs.
+        UsageError: the model takes a different number of inputs.
     """
     names = [info.name for info in infos if not info.optional]
     own = {name: ELEMENT.sub("", name) if name not in names else name for name in fed}
@@ -545,7 +563,7 @@ def check_unchanged(model: str, sides: Sequence[Side]) -> None:
     for dump in (side for side in sides if isinstance(side, Dump) and side.index.model == model):
         known = dump.index.model_sha256
         if known and read_model_file(Path(model)).sha256 != known:
-            problem = f"its model {model} has changed since"
+            problem = f"its model {model} has changed since the dump was made"
             hint = f"name the model that made the dump: {TRUTH} MODEL"
             raise UsageError(problem, hint, flag=TRUTH, subject=dump.source)
 
@@ -572,34 +590,37 @@ def compare(
 
     Args:
         actual: a dump's folder, a tensor's file, a folder of .npy, a .npz, a .npy, the text of
-            --io-dump, an array, arrays by name, or a model with its options: "r.mge --cpu".
-        expected: a side of the same kinds, with the values that `actual` should have.
-        others: more sides. All sides are compared with the first, and the side that differs from
-            all others is named.
+            --io-dump, an array, arrays by name, or a model with its options, such as "r.mge --cpu".
+        expected: a side of any of these kinds, with the values that `actual` should have.
+        others: further sides. All sides are compared with the first side, and the result names the
+            side that differs from all other sides.
         asked: the keywords below, and flags of `lar run` by key for the models of all sides, such
             as `input="cat.npy"` or `graph_optimization_level="disable"`:
 
-            rtol: the relative tolerance of an element, as a part of its expected value.
-            atol: the absolute tolerance of an element, which is added to the relative one.
-            max_error: instead of both, the largest allowed |a - e| / max(|a|, |e|, 1).
+            rtol: the relative tolerance of an element, as a fraction of its expected value.
+            atol: the absolute tolerance of an element, which is added to the relative tolerance.
+            max_error: in place of rtol and atol, the largest |a - e| / max(|a|, |e|, 1) that is
+                allowed.
             raw: compare the integers of quantised tensors, not the real numbers that they stand
                 for.
-            case: the number of the testcase to compare; None for the first testcase.
+            case: the number of the testcase to compare; the default is the first testcase.
             isolate: also run each operator of `actual` alone, on the expected values of its
-                inputs. An interrupt then returns the results so far (`Comparison.interrupted`).
-            only: the tensors that decide: "outputs" for the models' outputs (the default), or
-                "common" for every tensor that both sides have.
-            truth: also compute the exact values of the model, and the error of each side against
-                them. True for the .onnx of a side, or an .onnx beside its model; else the file of
-                the model that computes them.
-            progress: is called repeatedly with a few words on what is being done.
-            models: the model file of dumps and arrays, which gives names and a graph; or such
-                files by the letters of their sides, such as {"A": "model.onnx"}.
-            make_on: makes the runs of models on other machines.
+                inputs. If the user interrupts this, the results so far are returned, and their
+                field `interrupted` is true.
+            only: with "outputs" (the default), the sides must match in the models' outputs. With
+                "common", the sides must match in all tensors that both sides have.
+            truth: also compute reference values with an exact engine, and the error of each side
+                against these values. With True, the model is the .onnx file of a side, or an
+                .onnx file beside the model of a side. Otherwise, give the file of the model.
+            progress: a function that is called repeatedly with a few words on what is being done.
+            models: the model file of sides that are dumps or arrays; lar reads names and the graph
+                from this file. For different files, give a mapping from the letters of sides to
+                files, such as `dict(A="model.onnx")`.
+            make_on: a function that makes the runs of models on other machines.
 
     Raises:
         UsageError: a side is of no known kind, or an option cannot be used.
-        LarError: a model's run did not end well.
+        LarError: a model's run failed.
     """
     given = read_keywords(asked)
     sides = open_sides((actual, expected, *others))
@@ -618,7 +639,7 @@ def compare(
 
 
 def read_keywords(given: Mapping[str, Any]) -> Asked:
-    """Return the options of a comparison that keywords give.
+    """Return the options of a comparison that are given as keyword arguments.
 
     Raises:
         UsageError: a keyword is unknown, or has a wrong value.
@@ -638,11 +659,11 @@ def read_keywords(given: Mapping[str, Any]) -> Asked:
 
 
 def compare_two(runs: SideRuns) -> Comparison:
-    """Compare two sides; if they have a data set, compare them on each of its items.
+    """Compare two sides; with a data set, compare both sides on each item of the data set.
 
     Raises:
         UsageError: an option cannot be used, or it is not clear which inputs to use.
-        LarError: a model's run did not end well.
+        LarError: a model's run failed.
     """
     asked = runs.asked
     if asked.truth:
@@ -657,13 +678,14 @@ def compare_two(runs: SideRuns) -> Comparison:
 
 
 def compare_once(runs: SideRuns, item: int | None, progress: Progress) -> Comparison:
-    """Run the models of two sides once, compare their tensors, and judge them by the truth.
+    """Run the models of two sides once, and compare the tensors of both sides.
 
-    They are judged by the truth only if the user asked for it.
+    If the user asked for reference values, also compute the error of each side against these
+    values.
 
     Raises:
         UsageError: it is not clear which inputs to use.
-        LarError: a model's run did not end well.
+        LarError: a model's run failed.
     """
     asked = replace(runs.asked, progress=progress)
     dumps, notes = runs.run_all(progress, item)
@@ -678,7 +700,7 @@ def compare_several(runs: SideRuns) -> ComparisonOfSides:
 
     Raises:
         UsageError: the sides have a data set, or it is not clear which inputs to use.
-        LarError: a model's run did not end well.
+        LarError: a model's run failed.
     """
     from lar.comparison.compare import compare_sides  # two sides do not need it
 
@@ -691,7 +713,10 @@ def compare_several(runs: SideRuns) -> ComparisonOfSides:
 def compare_pair(
     runs: SideRuns, dumps: Sequence[Dump], numbers: tuple[int, int], asked: Asked
 ) -> Comparison:
-    """Compare two dumps by their numbers; the truth has the number after the last side's."""
+    """Compare the two dumps whose indexes in `dumps` are in `numbers`.
+
+    The dump with the reference values comes after the dumps of the sides.
+    """
     one, other = numbers
     names = [*ascii_uppercase[: len(runs.sides)], "the truth"]
     return compare_dumps(
@@ -702,11 +727,12 @@ def compare_pair(
 
 
 def judge(runs: SideRuns, found: Comparison, dumps: Sequence[Dump], asked: Asked) -> Comparison:
-    """Compute the exact values of a model; return a comparison with each side's error against them.
+    """Compute reference values with an exact engine; add the error of each side to a comparison.
 
     Raises:
-        UsageError: neither side holds inputs for the exact model, or it takes other inputs.
-        LarError: the exact values cannot be computed.
+        UsageError: neither side holds inputs for the exact model, or the exact model takes other
+            inputs.
+        LarError: the reference values cannot be computed.
     """
     # The finer side first, else the expected one.
     order = sorted((1, 0), key=lambda number: has_coarse_tensors(dumps[number]))
@@ -724,12 +750,12 @@ def judge(runs: SideRuns, found: Comparison, dumps: Sequence[Dump], asked: Asked
 def compare_items(
     items: Sequence[str], compare_once: Callable[[int, Progress], Comparison], progress: Progress
 ) -> Comparison:
-    """Compare two models on each item of a data set, one after the other, and collect the errors.
+    """Compare two models on each item of a data set, and return the collected errors.
 
     After an interrupt, return the results of the finished items.
 
     Raises:
-        LarError: a run did not end well.
+        LarError: a run failed.
     """
     collected = CollectedItems()
     for number, name in enumerate(items):

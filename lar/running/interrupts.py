@@ -1,4 +1,4 @@
-"""Ctrl-C and other signals that end a run, and the moments at which they may do so."""
+"""Handles Ctrl-C and other signals that end a run, and delays them where they would do harm."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STACK_END = contextlib.ExitStack.__exit__.__code__
 
 
 class Hold:
-    """Counts the nested blocks that hold interrupts back, and notes if an interrupt waits."""
+    """Counts the nested blocks that delay interrupts, and records if an interrupt is delayed."""
 
     depth = 0
     waits = False
@@ -31,8 +31,8 @@ class Hold:
 def heed_interrupts() -> None:
     """Make each signal in `INTERRUPTS` raise KeyboardInterrupt.
 
-    So a worker is killed, and the results so far are reported. A second signal right after the
-    first is ignored, so that no result is lost.
+    This exception makes lar kill the worker and report the results so far. A second signal right
+    after the first is ignored, so that no result is lost.
     """
     last = float("-inf")
 
@@ -65,9 +65,10 @@ def heed_interrupts() -> None:
 
 
 def would_do_harm(frame: FrameType | None) -> bool:
-    """Return whether an exception would be dropped at this place, or would stop necessary work.
+    """Return whether an exception in this frame would be lost, or would stop necessary work.
 
-    This holds while a module is imported, a type of `typing` is compared, or a stack ends.
+    An exception would do harm while Python imports a module, compares a type of `typing`, or closes
+    an ExitStack.
     """
     while frame is not None:
         is_import = frame.f_code.co_filename.startswith("<frozen importlib")
@@ -79,7 +80,7 @@ def would_do_harm(frame: FrameType | None) -> bool:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Hold interrupts back until the block has ended; the block must be short."""
+    """Delay interrupts until the block has ended; the block must be short."""
     import threading  # the help does not need it
 
     if threading.current_thread() is not threading.main_thread():

@@ -62,7 +62,7 @@ def run_isolated(
 ) -> RunResult:
     """Make a run in a worker process.
 
-    `early` is a worker that was started beforehand; the first run uses it.
+    `early` is a worker that was started in advance; the first call uses this worker.
     """
     with contextlib.ExitStack() as stack:
         if early and not early.is_free:
@@ -72,7 +72,7 @@ def run_isolated(
 
 
 def start_for(spec: RunSpec, task: str, stack: contextlib.ExitStack) -> WorkerProcess:
-    """Start the worker of a spec's engine; the stack ends it."""
+    """Start the worker of a spec's engine; the worker is killed when `stack` is closed."""
     return WorkerProcess(stack, (task, spec.engine, spec.driver), spec.environment, spec.python)
 
 
@@ -119,7 +119,10 @@ def name_of_signal(number: int) -> str:
 
 
 def next_of(waiting: deque[events.Event]) -> events.Event:
-    """Take the next event; classes of items that wait in a row are joined into one event."""
+    """Remove and return the next event.
+
+    Successive events with the classes of items are joined into one event.
+    """
     event = waiting.popleft()
     while (
         waiting
@@ -132,7 +135,7 @@ def next_of(waiting: deque[events.Event]) -> events.Event:
 
 
 class Account:
-    """Collects the events and samples of a running run, and passes them on to a listener."""
+    """Collects the events and samples of a run in progress, and passes them to a listener."""
 
     def __init__(
         self, spec: RunSpec, context: RunContext, listener: Listener, tables: Sequence[SampleRows]
@@ -156,7 +159,10 @@ class Account:
         self.result = replace(self.result, machine=machine, model=self.context.model)
 
     def pass_events(self) -> None:
-        """Pass on the received events up to the last event; samples before an event go first."""
+        """Pass the received events to the listener, up to the last event of the run.
+
+        Samples that were written before an event are passed before this event.
+        """
         while self.events and not self.ended:
             self.take_rows()
             self.await_room()
@@ -167,7 +173,7 @@ class Account:
                 self.listener.on_event(event, self.result)
 
     def take_rows(self) -> None:
-        """Pass on the new samples in the tables."""
+        """Pass the new samples in the tables to the listener."""
         phase = self.result.phase
         # The tables may already have rows of a phase whose first event is still unread.
         if phase in ("start", "load", "prepare"):
@@ -209,7 +215,7 @@ class Account:
             raise OutOfTime(problem, "--timeout S allows more time")
 
     def describe_phase(self) -> str:
-        """Return the name of the current phase, with the number of its iteration."""
+        """Return the name of the current phase, with the number of the current iteration."""
         phase = self.result.phase
         if phase not in ("warmup", "iterations"):
             return phase
@@ -218,7 +224,10 @@ class Account:
         return f"{phase} (iteration {min(warmups if phase == 'warmup' else timed)})"
 
     def complete(self) -> RunResult:
-        """Return the result of the ended run, with its samples; messages use the user's names."""
+        """Return the result of the ended run, with its samples.
+
+        The failure's message uses names that the user knows.
+        """
         result, failure = self.result, self.result.failure
         if failure and self.spec.python and failure.exit_code == EngineMissing.exit_code:
             problem = f"lar's worker cannot run there: {failure.problem}"
@@ -248,7 +257,10 @@ class Watch(Account):
             self._poll.register(file, select.POLLIN)
 
     def see_through(self, task: str) -> RunResult:
-        """Let the worker do its task, and return the result; `last` is then the worker's answer."""
+        """Wait until the worker has done its task, and return the result.
+
+        Afterwards, `last` is the worker's last event, which has the answer to the task.
+        """
         try:
             self.send(task)
             # Prepare the end of the run and of a dump while the worker loads: later it costs time.
@@ -263,10 +275,10 @@ class Watch(Account):
             return self.finish()
 
     def send(self, task: str) -> None:
-        """Send the worker its task.
+        """Send the task to the worker.
 
-        The facts about machine and model are read while the worker loads its libraries. So this
-        disturbs no timed iteration.
+        Before the task is sent, the facts about the machine and the model are read. The worker
+        loads its libraries meanwhile, so that no timed iteration is disturbed.
         """
         if task == "run":
             self.read_facts()
@@ -316,7 +328,7 @@ class Watch(Account):
             self.check_stall()
 
     def take_rest(self) -> None:
-        """Take the remaining events, samples and log of an ended run.
+        """Read the remaining events, samples and log of a run that has ended.
 
         Raises:
             OutOfTime: the run is past its deadline.
@@ -346,7 +358,7 @@ class Watch(Account):
         return bool(data)
 
     def read_log(self) -> bool:
-        """Read the new output of the engine, and keep its tail; return False at the pipe's end."""
+        """Read new output of the engine, and keep the last part; return False at the pipe's end."""
         try:
             data = os.read(self.worker.log, LOG_BYTES)
         except BlockingIOError:
@@ -358,7 +370,7 @@ class Watch(Account):
     def report_progress(self) -> None:
         """Report the engine's progress at intervals, until the first iteration has ended.
 
-        The engine also keeps a copy of its progress each time.
+        With each report, the engine also saves what its preparation has found so far.
         """
         now = time.monotonic()
         is_over = self.result.phase in ("start", "finish") or any(self._seen_rows)
@@ -370,7 +382,7 @@ class Watch(Account):
             self.listener.on_progress(text, now - self._began)
 
     def explain_log(self) -> Failure | None:
-        """Return why the engine crashed or hangs; None if its log does not show it."""
+        """Return why the engine crashed or hangs, or None if the log does not show the reason."""
         error = self.engine.explain_log(self._log) if self._log else None
         if error is None:
             return None
@@ -396,8 +408,9 @@ class Watch(Account):
     def give_up(self, status: Status, failure: Failure) -> None:
         """Kill the worker, and end the run with this status and failure.
 
-        If the worker's last event has come meanwhile, the run ends as the event says. Only an
-        interrupted run always counts as interrupted: else a command of several runs would go on.
+        If the worker's last event has arrived in the meantime, the run gets the result in this
+        event instead. But an interrupted run always has the status "interrupted", since otherwise a
+        command that makes several runs would continue.
         """
         self.worker.kill()
         self.receive_events()
@@ -412,7 +425,7 @@ class Watch(Account):
             self.ended = True
 
     def explain_exit(self, status: int, usage: resource.struct_rusage) -> None:
-        """Record a failure that explains the exit of a worker without a last event."""
+        """Record why a worker has exited without sending its last event."""
         self.read_log()
         code, phase = os.waitstatus_to_exitcode(status), self.describe_phase()
         peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
@@ -439,10 +452,12 @@ class Watch(Account):
 
 
 class TurnWorker(Watch, Listener):
-    """A worker that computes only in its turns; time between turns does not count for its limits.
+    """A worker that computes only in its turns.
 
-    Between turns its threads are stopped too: idle threads of an engine wait in a busy loop, for up
-    to a tenth of a second, and would take CPU time from other workers.
+    The time between turns is not part of the worker's time limits.
+
+    Between turns, all threads of the worker are stopped. The threads are stopped since idle threads
+    of an engine wait in a busy loop for up to 0.1 s, and would take CPU time from other workers.
     """
 
     report_seconds = 0.0
@@ -450,7 +465,7 @@ class TurnWorker(Watch, Listener):
     def __init__(
         self, stack: contextlib.ExitStack, spec: RunSpec, context: RunContext, task: str = "run"
     ) -> None:
-        """Start the worker; the stack kills it."""
+        """Start the worker, which is killed when `stack` is closed."""
         self._since = time.monotonic()  # when its last turn ended
         super().__init__(start_for(spec, task, stack), spec, replace(context, turns=True), self)
         self.send(task)
@@ -461,7 +476,7 @@ class TurnWorker(Watch, Listener):
         self.worker.send_signal(signal.SIGSTOP)  # stops all threads, also those in a busy loop
 
     def go_on(self) -> None:
-        """Let the worker continue; the time in between does not count for its limits."""
+        """Let the worker continue, and extend its time limits by the time of the pause."""
         self.worker.send_signal(signal.SIGCONT)
         idle_seconds = time.monotonic() - self._since
         self._alive_at += idle_seconds
@@ -469,10 +484,10 @@ class TurnWorker(Watch, Listener):
             self.deadline += idle_seconds
 
     def take(self, number: int, most_seconds: float = math.inf) -> events.TurnEnded | None:
-        """Let the worker make a turn, and return its answer; None if the worker has ended.
+        """Let the worker compute for one turn; return its answer, or None if the worker has ended.
 
-        For a run, `number` is how many iterations to make. A worker that takes longer than
-        `most_seconds` is ended.
+        For a run, `number` is the number of iterations in the turn. A worker that needs more than
+        `most_seconds` is killed.
         """
         self.go_on()
         self.last = None
@@ -503,7 +518,7 @@ def info_of(
 
     Raises:
         UsageError: the file is not a model, or is damaged.
-        EngineMissing: the library that reads its format is not installed.
+        EngineMissing: the library that reads the model's format is not installed.
         LarError: the reader failed, or ran out of time.
     """
     info = run_task("info_at" if at_shapes else "info", events.ModelRead, spec, context).info
@@ -523,7 +538,7 @@ def find_devices(engine: str) -> tuple[str, ...]:
 
 
 def run_task(task: str, answer: type[A], spec: RunSpec, context: RunContext | None = None) -> A:
-    """Let a worker of the spec's engine do a task, and return the event that is its answer.
+    """Let a worker of the spec's engine execute a task, and return the event with the answer.
 
     Raises:
         LarError: the worker failed, crashed or hung.
@@ -538,14 +553,14 @@ def run_task(task: str, answer: type[A], spec: RunSpec, context: RunContext | No
 
 
 def require_ok(result: RunResult, *, within: str = "", names: Mapping[str, str] = {}) -> None:
-    """Raise the failure of a run that did not end well.
+    """Raise the failure of a run that failed, or KeyboardInterrupt if it was interrupted.
 
     `within` names the task that the run belongs to. `names` maps files to names that the user
     knows.
 
     Raises:
         KeyboardInterrupt: the run was interrupted.
-        LarError: the run failed in another way.
+        LarError: the run failed.
     """
     if result.status == "interrupted":
         raise KeyboardInterrupt

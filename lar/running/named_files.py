@@ -10,7 +10,7 @@ from typing import Any
 def check_files(values: Mapping[str, Any]) -> None:
     """Refuse a command whose model is missing, or whose reports cannot be written.
 
-    The function that writes a report is called to explain why the report cannot be written.
+    If a report cannot be written, the module that writes reports is imported to explain why.
 
     Raises:
         UsageError: the message names the model, or the flag of the report.

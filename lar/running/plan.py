@@ -45,9 +45,9 @@ def plan_run(
 ) -> RunSpec:
     """Return the spec of a run: choose the engine and the driver that honour all options.
 
-    `values` holds option values by key; missing keys have their defaults. The time limit counts
-    from `began` on the monotonic clock, or from now. A run that is made `elsewhere`, for example
-    with --scheduler, needs no engine on this machine.
+    `values` maps option keys to values; missing options have their defaults. The time limit starts
+    at the time `began` on the monotonic clock, or now if `began` is None. A run that is made
+    `elsewhere`, for example with --scheduler, needs no engine on this machine.
 
     Raises:
         UsageError: the model cannot be read or the options cannot be honoured.
@@ -96,7 +96,7 @@ def plan_run(
 
 
 def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items) -> Asked:
-    """Return the parts of a request that rules look at."""
+    """Return the parts of a request that are checked by the rules for options."""
     iterations, warmups = values["iter"], values["warmup_iter"]
     if table.one_of((table.DURATION, table.TARGET_CI), values):
         seconds = table.DURATION.of(values) or longest(values)
@@ -145,7 +145,7 @@ def longest(values: Mapping[str, Any]) -> float:
 
 
 def room_for(seconds: float, runners: int) -> int:
-    """Return how many iterations a runner gets room for, if it runs for a given time."""
+    """Return for how many iterations a runner needs memory if it runs for `seconds`."""
     room = min(MOST_ITERATIONS // runners, math.ceil(seconds * MOST_IN_A_SECOND))
     if limit := limit_of("address space"):
         from lar.measurement.rows import size_of_rows  # slow to import
@@ -161,7 +161,7 @@ def environment_of(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def python_of(values: Mapping[str, Any]) -> str:
-    """Return the Python interpreter of the worker; empty for that of this process.
+    """Return the worker's Python interpreter; an empty string means this process's interpreter.
 
     Raises:
         UsageError: the given path has no program.
@@ -179,7 +179,7 @@ def python_of(values: Mapping[str, Any]) -> str:
 
 
 def check_count(asked: Asked, source: Source, items: Items) -> None:
-    """Refuse more iterations than there is room for.
+    """Refuse a run with more iterations than lar can record.
 
     Raises:
         UsageError: --iter is too large.
@@ -192,9 +192,10 @@ def check_count(asked: Asked, source: Source, items: Items) -> None:
 
 
 def stack_in(values: Mapping[str, Any], items: Items) -> Items:
-    """Return the items of an `--input` that may also be the data of a single run.
+    """Return the items of an `--input` that is either a data set or the data of one run.
 
-    Such an input is a stack of items in one array. Return no items if it is surely a data set.
+    An ambiguous input is a stack, which is one array that may hold all items of a data set along
+    its first axis. No items are returned if the input is certainly a data set.
     """
     if not items and not table.BATCH_SIZE.is_given(values):
         items = find_items(values["input"], with_arrays=True)
@@ -205,7 +206,8 @@ def stack_in(values: Mapping[str, Any], items: Items) -> Items:
 def is_of_one_run(spec: RunSpec, began: float | None) -> bool:
     """Return whether a stack has the shape of the model's input, and so is one run's data.
 
-    A worker reads the model. If the model cannot be read, an array counts as one run's data.
+    A worker reads the model to find the shape of the input. If the model cannot be read, an array
+    is treated as the data of one run.
 
     Raises:
         UsageError: the model cannot be read, and the spec has a data set.
@@ -225,9 +227,9 @@ def is_of_one_run(spec: RunSpec, began: float | None) -> bool:
 
 
 def find_items(texts: Sequence[str] | None, *, with_arrays: bool = False) -> Items:
-    """Return the items of the data set that `--input` names; empty for the data of one run.
+    """Return the items of the data set that `--input` names, or nothing if it names no data set.
 
-    With `with_arrays`, a `.npy` file counts as a stack of items.
+    With `with_arrays`, a `.npy` file is read as a stack of items.
 
     Raises:
         UsageError: the data set is incomplete.
@@ -240,7 +242,7 @@ def find_items(texts: Sequence[str] | None, *, with_arrays: bool = False) -> Ite
 
 
 def places_of(model: str, values: Mapping[str, Any]) -> list[Place]:
-    """Return the places that a run writes to, and the files that its options name for reading."""
+    """Return the paths that a run writes, and the paths of the files that its options read."""
     places = [Place(model, what="the model")]
     for option in table.OPTIONS:
         value = values.get(option.key)
@@ -259,7 +261,7 @@ def places_of(model: str, values: Mapping[str, Any]) -> list[Place]:
 
 
 def check_caches(settings: Mapping[str, Any]) -> None:
-    """Refuse the cache of an option if it exists but is not a readable file.
+    """Refuse a cache that exists but is not a readable file.
 
     Raises:
         UsageError: the message names the flag.
@@ -324,7 +326,7 @@ def make_spec(
 
 
 def image_settings(values: Mapping[str, Any]) -> ImageSettings:
-    """Return the settings of options for the conversion of images."""
+    """Return the settings for the conversion of images, from the values of options."""
     from lar.records.run import ImageSettings
 
     return ImageSettings(
@@ -337,7 +339,7 @@ def image_settings(values: Mapping[str, Any]) -> ImageSettings:
 
 
 def sizes_given(values: Mapping[str, Any]) -> dict[str, int]:
-    """Return the sizes of axes that `--shape` gives, by name."""
+    """Return the sizes that `--shape` gives to axes, by the name of the axis."""
     text = table.SHAPE.of(values)
     return {} if text is None else sizes_of_axes(text)
 

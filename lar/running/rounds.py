@@ -67,11 +67,11 @@ class TurnTaker(TurnWorker):
 
     @property
     def is_loaded(self) -> bool:
-        """Whether the worker has loaded the model, so that its warm-up has begun, or has ended."""
+        """Whether the worker has begun its warm-up, after loading the model, or has ended."""
         return self.is_ready or self.result.phase == "warmup"
 
     def take_turn(self, untimed: int, timed: int) -> Samples | None:
-        """Let the worker make a turn, and return the samples of the timed iterations.
+        """Let the worker compute for one turn, and return the samples of the timed iterations.
 
         Return None if the worker has ended meanwhile.
         """
@@ -81,11 +81,11 @@ class TurnTaker(TurnWorker):
 
 
 def await_all(takers: Sequence[TurnTaker], ready_by: float = math.inf) -> None:
-    """Wait until each worker is warmed up or has ended, but only until the time `ready_by`.
+    """Wait until each worker is warmed up or has ended, or until the time `ready_by` is reached.
 
     `ready_by` is a time on the monotonic clock. The workers load at the same time, but warm up one
-    after the other: threads that wait for each other at the end of each kernel take a hundred times
-    as long if another process computes at the same time.
+    after the other. If two processes compute at the same time, threads that wait for each other at
+    the end of each kernel take a hundred times as long.
     """
     loading = takers
     while loading and time.monotonic() < ready_by:
@@ -123,7 +123,7 @@ class Member:
     ) -> None:
         """Read what all rounds of the member need: its model, and the testcases in the model file.
 
-        Testcases stay unpacked until the stack is closed.
+        Unpacked testcases stay on disk until `stack` is closed.
 
         Raises:
             LarError: the model or a testcase cannot be read.
@@ -133,7 +133,10 @@ class Member:
             self.spec, self.context = stack.enter_context(unpack_cases(self.spec, context))
 
     def feed(self, inputs: Sequence[str]) -> None:
-        """Use files with the baseline's data as inputs of the member, if there are such files."""
+        """Use the files in `inputs`, which have the baseline's data, as inputs of the member.
+
+        If `inputs` is empty, the member keeps its own inputs.
+        """
         if inputs and self.spec is not None:
             self.spec = replace(self.spec, inputs=tuple(inputs))
             files = {text.partition(":")[2]: AS_BASELINE for text in inputs}  # data:/tmp/0.npy
@@ -146,7 +149,10 @@ class Member:
 
     @property
     def shape(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """The types and shapes of the member's inputs; only members that share them compare."""
+        """The types and shapes of the member's inputs.
+
+        Members are compared only if these types and shapes are equal.
+        """
         return tuple((each.dtype, each.shape) for each in self.result.fed) if self.result else ()
 
 
@@ -161,14 +167,16 @@ class Rounds:
         folder: the folder for files of the processes.
         began: the start of all rounds, on the monotonic clock.
         deadline: the end of all rounds, on the monotonic clock.
-        ready_by: a process that is not ready at this time is ended. If this is the first member's
-            process, all processes are ended.
-        least_cycles: how many turns each member makes at least. A member makes no turns if its
-            first iterations take `slowest` times as long as those of the first member.
-        on_ended: is called with each member whose process in a round has ended. The first member
-            comes before others that have ended well.
+        ready_by: the time at which processes that are not ready are ended. If the first member's
+            process is not ready then, all processes are ended.
+        least_cycles: the smallest number of turns of each member.
+        slowest: a member makes no turns if its first iterations take more than `slowest` times as
+            long as the first iterations of the first member.
+        on_ended: a function that is called with each member whose process in a round has ended. The
+            function is called with the first member before it is called with other members that
+            have ended without failure.
         number: the number of the current round.
-        takers: the living process of each member.
+        takers: the process of each member, while this process is alive.
     """
 
     folder: str
@@ -230,13 +238,16 @@ class Rounds:
         return [member for member in members if member in self.takers]
 
     def settle(self) -> None:
-        """End the members whose processes have ended by themselves."""
+        """Call `end` for each member whose process has ended by itself."""
         for member, taker in [*self.takers.items()]:
             if taker.ended:
                 self.end(member)
 
     def end(self, member: Member) -> None:
-        """End the process of a member, and keep the result of a first or failed process."""
+        """End the process of a member.
+
+        Keep the result of the process if it is the member's first process, or if it has failed.
+        """
         taker = self.takers.pop(member)
         if member.result is None or taker.ended:
             ended = taker.finish()
@@ -248,10 +259,10 @@ class Rounds:
         self.on_ended(member)
 
     def leave_out_slow(self, first: Member, members: list[Member]) -> list[Member]:
-        """Return the members without those that are too slow.
+        """Return the members that are not too slow to be measured.
 
-        Members of unknown speed make a few iterations first. For a member that is too slow, its
-        fastest iterations are kept as its turn.
+        Members of unknown speed make a few iterations first. A member that is too slow gets only
+        one turn, which has its fastest iterations.
         """
         new = [member for member in members if not member.seconds]
         looks = {it: turn for it in new if (turn := self.take(it, FIRST_CYCLE, 1, 2))}
@@ -270,9 +281,9 @@ class Rounds:
         return [member for member in members if member not in slow]
 
     def take(self, member: Member, cycle: int, untimed: int, timed: int) -> Turn | None:
-        """Let a member's worker make a turn, and return the turn; None if the worker has ended.
+        """Let a member's worker compute for one turn; return the turn, or None if the worker ended.
 
-        The turn also updates the time of an undisturbed iteration.
+        Also update `member.seconds`, the time of an undisturbed iteration.
         """
         began = time.monotonic() - self.began
         samples = self.takers[member].take_turn(untimed, timed)
@@ -319,10 +330,10 @@ class Rounds:
 
 
 def inputs_as_for(base: RunSpec | None, spec: RunSpec, folder: Path) -> tuple[str, ...]:
-    """Write files with the baseline's generated data for another model; return `--input` items.
+    """Write the baseline's generated data to files; return `--input` items for another model.
 
-    No files are needed for the same model, or if inputs are given. Generated data depends on the
-    names of inputs, so that another model could get other data.
+    Generated data depends on the names of inputs, so that another model could get other data. No
+    files are written if both models are the same, or if the user gives inputs.
     """
     if base is None or base.model == spec.model:
         return ()
@@ -336,11 +347,12 @@ def inputs_as_for(base: RunSpec | None, spec: RunSpec, folder: Path) -> tuple[st
 def compare_members(
     member: Member, base: Member, tolerance: Tolerance = DEFAULT_TOLERANCE
 ) -> OutputDifference | None:
-    """Compare the outputs of a member with the baseline's, and return the worst difference.
+    """Compare the outputs of a member and of the baseline, and return the worst difference.
 
-    Return None if the inputs differ, or if either has no outputs. Outputs are paired by their
-    names, or by their places if the names differ. `summarize_outputs` of the worker has written
-    them to files by their order; a file is read only if the hashes differ.
+    Return None if the inputs of both differ, or if the member or the baseline has no outputs.
+    Outputs are paired by their names, or by their order if the names differ. The worker has written
+    the outputs to files (`summarize_outputs`). The files are read only if the hashes of the outputs
+    differ.
     """
     if member.result is None or base.result is None:
         return None
@@ -371,7 +383,8 @@ def severity_of(found: OutputDifference) -> tuple[int, float]:
 def is_same_data(mine: FedInput, its: FedInput) -> bool:
     """Return whether two inputs hold the same data.
 
-    Integers from files may have any width. Generated integers depend on their width.
+    Integers from files are the same data in any width, such as int32 and int64. Generated integers
+    with different widths are different data.
     """
     are_integers = "int" in mine.dtype and "int" in its.dtype and not mine.generated
     if mine.shape != its.shape or (mine.dtype != its.dtype and not are_integers):

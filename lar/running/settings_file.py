@@ -1,7 +1,7 @@
-"""Reads a file of settings that `lar tune` has written, and checks that they fit this run.
+"""Reads a file of settings from `lar tune`, and checks that the settings fit this run.
 
-The fastest settings of one machine may be slow on another. So a file is refused if it was made for
-another model, processor, number of cores or engine. Reading the file imports no engine.
+The fastest settings of one machine may be slow on another machine. So a file is refused if it was
+made for another model, processor, number of cores or engine. Reading the file imports no engine.
 """
 
 from __future__ import annotations
@@ -34,19 +34,21 @@ HINT = "give what `lar tune MODEL --output FILE` wrote"
 
 
 def can_be_set(option: Option[Any]) -> bool:
-    """Return whether a settings file may hold an option: it changes how a model is run."""
+    """Return whether a settings file may hold an option, which must change how a model is run."""
     return option.key in BENCH_KEYS and option.purpose != "input" and option is not SETTINGS
 
 
 @contextlib.contextmanager
 def with_settings(source: Source, values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield option values, completed with those of the settings file.
+    """Yield option values, completed with the values in the settings file.
 
-    Values given by the user replace values of the file, but environment variables are joined. An
-    error raised inside the block about a flag of the file says that the file sets the flag.
+    Values given by the user replace values of the file, but the environment variables of both are
+    set. If an error inside the block is about a flag that the file sets, the error's hint says that
+    the file sets this flag.
 
     Raises:
-        UsageError: the file cannot be read, has a wrong value, or was made for something else.
+        UsageError: the file cannot be read, has a wrong value, or was made for another model,
+            engine or machine.
     """
     path = values[SETTINGS.key]
     settings = read_settings(path)
@@ -120,10 +122,12 @@ def check_known(given: Any, known: Any, where: str = "") -> None:
 
 
 def options_in(settings: TunedSettings, folder: str) -> dict[str, Any]:
-    """Return the values of options in settings; file names get the settings' folder in front.
+    """Return the values of options in settings.
+
+    File names are completed with the folder of the settings file.
 
     Raises:
-        UsageError: settings may not hold an option, or the option does not take its value.
+        UsageError: an option is not allowed in settings, or an option has a wrong value.
     """
     found = parse_values(settings.options)
     for key, value in found.items():
@@ -138,7 +142,7 @@ def options_in(settings: TunedSettings, folder: str) -> dict[str, Any]:
 def differences_of(settings: TunedSettings, model: str, values: Mapping[str, Any]) -> Iterator[str]:
     """Yield how this run differs from the run for which the settings were found.
 
-    `values` are the option values of the run, with the settings among them.
+    `values` are the option values of the run, including the settings.
     """
     if table.SCHEDULER.is_given(values):
         yield "another machine makes the run"
@@ -175,7 +179,7 @@ def facts_that_fit(machine: MachineFacts) -> dict[str, object]:
 
 
 def read_weights(model: str, engine: Engine) -> dict[str, str]:
-    """Return the SHA-256 of each file beside a model that holds its weights, by path.
+    """Return the SHA-256 of each separate file that holds weights of a model, by path.
 
     Missing or damaged files are left out: loading the model reports them.
     """
@@ -190,7 +194,7 @@ def read_weights(model: str, engine: Engine) -> dict[str, str]:
 def check_caches(options: Mapping[str, Any], path: str, values: Mapping[str, Any]) -> None:
     """Refuse settings whose cache is missing, unless the run searches and so fills the cache.
 
-    `values` are the option values of the run, with the settings among them.
+    `values` are the option values of the run, including the settings.
 
     Raises:
         UsageError: a cache is missing; the message names the cache.

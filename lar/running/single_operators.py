@@ -26,17 +26,18 @@ MOST_WORKERS = 3
 
 
 class IsolatedOperators:
-    """Runs operators of a run's model alone, on request.
+    """Runs single operators of a run's model in a worker, when the caller requests them.
 
     The first request starts the worker. If the worker crashes or hangs, the current operator has
-    failed, and another worker runs the next operator. The stack ends the worker. `notes` name the
-    options of the run that the worker cannot honour.
+    failed, and another worker runs the next operator. The worker is killed when `stack` is closed.
+    `notes` names the options of the run that the worker cannot honour.
     """
 
     def __init__(self, spec: RunSpec, stack: contextlib.ExitStack) -> None:
         """
         Raises:
-            UsageError: the engine cannot run an operator alone; the message lacks its subject.
+            UsageError: the engine cannot run an operator alone. The caller adds the name of the
+                side to the message.
         """
         self.spec, self.notes = spec_for_isolation(spec)
         self._worker: TurnWorker | None = None
@@ -45,7 +46,7 @@ class IsolatedOperators:
         self._lost: list[RunResult] = []
 
     def begin(self) -> TurnWorker:
-        """Start the worker if none is alive; it loads the model while the caller goes on."""
+        """Start a worker if none is alive; the worker loads the model while the caller goes on."""
         if self._worker is None:
             spec, context = self._running.enter_context(unpack_cases(self.spec, RunContext()))
             spec, context = replace(spec, cases=()), replace(context, work_folder=str(self.folder))
@@ -68,7 +69,7 @@ class IsolatedOperators:
         return array
 
     def ask(self, output: str, values: Mapping[str, Array | None]) -> Array:
-        """Let the worker take a turn, and return its answer.
+        """Let the worker compute for one turn, and return its answer.
 
         All turns use the same files. A worker that does not end its turn in time is killed.
 
@@ -104,15 +105,15 @@ def spec_of_dump(index: DumpIndex) -> RunSpec:
     """Return the spec of the run that made a dump, with all settings that affect its results.
 
     Raises:
-        UsageError: the dump names no unchanged model, or sets an option that only the command line
-            may set; the message lacks its subject, the dump.
+        UsageError: the dump names no model, its model has changed, or it sets an option that only
+            the command line may set. The caller adds the dump's name to the message.
     """
     if not index.model or not index.engine:
-        raise UsageError("is a dump that names no model to run operators of")
+        raise UsageError("is a dump that names no model whose operators can be run")
     if not Path(index.model).exists():
         raise UsageError(f"is a dump whose model {index.model} is not there")
     if read_model_file(Path(index.model)).sha256 != index.model_sha256:
-        raise UsageError(f"is a dump whose model {index.model} has changed since")
+        raise UsageError(f"is a dump whose model {index.model} has changed since the dump was made")
     variables = str(index.settings.get(ENGINE_ENV.key))  # operators run alone without them
     if flag := find_untyped(index.settings, {}, (variables,)):
         raise UsageError(f"is a dump that sets {flag}, which only the command line may set")
@@ -121,10 +122,11 @@ def spec_of_dump(index: DumpIndex) -> RunSpec:
 
 
 def spec_for_isolation(spec: RunSpec) -> tuple[RunSpec, tuple[str, ...]]:
-    """Return a spec for the worker that runs operators alone, and notes on its ignored options.
+    """Return a spec for the worker that runs single operators, and notes on options left out.
 
     Raises:
-        UsageError: the engine cannot run an operator alone; the message lacks its subject.
+        UsageError: the engine cannot run an operator alone. The caller adds the name of the side to
+            the message.
     """
     engine = engine_named(spec.engine)
     if not engine.isolating_driver:

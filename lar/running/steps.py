@@ -1,18 +1,20 @@
 """The steps of a run in the parent process, from preparing its files to its result.
 
-    prepare temporary places for the files that the run writes
-      unpack its testcases
-        before a profiled run, make a plain run that gives the times
-          make a work folder; afterwards, the engine handles the files left in it
-            run the model in a worker process, or in this process
-      move the files to their final places
+    Make temporary places for the files that the run writes.
+      Unpack the testcases of the run.
+        Before a profiled run, make a plain run, which measures the times.
+          Make a work folder, in which the engine may leave files.
+            Run the model in a worker process, or in this process.
+          Let the engine handle the files in the work folder.
+      Move the files of the run to their final places.
 
 Each step takes the spec and the context, may change them for the next step, and returns the result
 of the next step. A step that the run does not need does nothing.
 
-An engine writes files and folders during a run, such as a dumped model or dumped tensors. It writes
-them beside their final places. They move to these places when the run has ended well; old files
-stay until then. Dumps move even if the run failed: users need the tensors before a crash.
+An engine writes files and folders during a run, such as a dumped model or dumped tensors. Each file
+or folder is written into a temporary folder beside its final place. When the run has ended without
+failure, lar moves the files to their final places; until then, old files stay. Dumps are moved even
+if the run failed, since users need the tensors that were dumped before a crash.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ if TYPE_CHECKING:
 
 
 def artifacts_of(spec: RunSpec) -> dict[Option[Any], Path]:
-    """Return the files and folders that a run writes, by their options."""
+    """Return the path of each file or folder that a run writes, by the option that names it."""
     options = (BY_KEY[key] for key in spec.settings if key in BY_KEY)
     return {each: Path(str(spec.settings[each.key])) for each in options if each.writes}
 
@@ -67,12 +69,12 @@ def artifacts_of(spec: RunSpec) -> dict[Option[Any], Path]:
 def place_artifacts(spec: RunSpec, context: RunContext) -> Iterator[tuple[RunSpec, RunContext]]:
     """Let the engine write into temporary folders beside the final places of its files.
 
-    Only the outputs of a data set are written to their final place at once. A resumed run has only
-    the items of the data set that are left.
+    Only the outputs of a data set are written directly to their final place. A resumed run has only
+    those items of the data set that have no outputs yet.
 
     Raises:
-        UsageError: a place cannot be written, or has a dump that may not be overwritten. The
-            message names the flag.
+        UsageError: a path cannot be written, or has a dump that may not be overwritten. The message
+            names the flag.
     """
     with contextlib.ExitStack() as stack:
         written = {}
@@ -97,7 +99,8 @@ def grow_dump(spec: RunSpec, place: Path) -> Iterator[RunSpec]:
     """Yield a spec with only the items whose outputs a folder lacks.
 
     Outputs are written straight into the folder, so that finished items stay even if lar is killed.
-    Until the end, the index says that items are missing. A folder that stays empty is removed.
+    Until all items are finished, the index says that items are missing. A folder that stays empty
+    is removed.
 
     Raises:
         UsageError: the folder belongs to another run.
@@ -119,9 +122,9 @@ def grow_dump(spec: RunSpec, place: Path) -> Iterator[RunSpec]:
 
 
 def folder_beside(place: Path, kind: str, flag: str) -> contextlib.AbstractContextManager[str]:
-    """Make a temporary folder beside a place, for the files that will move to the place.
+    """Make a temporary folder beside a path, for the files that will be moved to this path.
 
-    If the place is a folder whose parent does not exist, use the nearest existing parent.
+    For a folder whose parent does not exist, the nearest parent that exists is used.
 
     Raises:
         UsageError: another process writes the same folder.
@@ -138,11 +141,12 @@ def folder_beside(place: Path, kind: str, flag: str) -> contextlib.AbstractConte
 
 
 def check_place(place: Path, flag: str, kind: str, overwrite: bool) -> None:
-    """Refuse a place to which a file or a folder cannot be written.
+    """Refuse a path to which a file or a folder cannot be written.
 
     Raises:
-        UsageError: a file should replace a folder, or the folder is not empty.
-        OSError: the place may not be written.
+        UsageError: the path of a file is a folder, the path of a folder is a file, or the folder is
+            not empty.
+        OSError: the path may not be written.
     """
     refusal = partial(UsageError, flag=flag, subject=place)
     if kind == "folder":
@@ -169,7 +173,7 @@ def deliver_artifacts(spec: RunSpec, written: Mapping[str, str], result: RunResu
     """Move the engine's files to their final places; return the result with further warnings.
 
     Raises:
-        UsageError: the engine wrote nothing, or a place can no longer be written.
+        UsageError: the engine wrote nothing, or a path can no longer be written.
     """
     ok, warnings = result.status == "ok", []
     if result.failure is not None and result.failure.exit_code in (2, 4):
@@ -196,14 +200,18 @@ def deliver_artifacts(spec: RunSpec, written: Mapping[str, str], result: RunResu
 
 
 def place_named(option: Option[Any], place: Path) -> str:
-    """Return the name of a place in messages; output for a stream waits in a temporary folder."""
+    """Return how messages name the place to which an option's output is written.
+
+    Output for a stream is kept in a temporary folder until the run has ended, so that messages name
+    this folder.
+    """
     return tempfile.gettempdir() if option.writes in STREAMS else str(place)
 
 
 def full_disk_of(spec: RunSpec, written: Mapping[str, str]) -> Failure | None:
-    """Return the failure of a run whose engine has filled the disk; None if the disk is not full.
+    """Return the failure of a run whose engine has filled the disk, or None if the disk has room.
 
-    lar checks this when a run has failed, since few engines report a full disk.
+    The disk is checked when a run has failed, since few engines report a full disk.
     """
     places = [
         (os.path.dirname(written[option.key]), option.flag, place_named(option, place))
@@ -218,7 +226,7 @@ def full_disk_of(spec: RunSpec, written: Mapping[str, str]) -> Failure | None:
 def finish(option: Option[Any], source: Path, spec: RunSpec, result: RunResult) -> str:
     """Filter a dump, and write the index if the dump is a folder.
 
-    Return the name of the dumped item or testcase; empty if everything was dumped.
+    If only one item or testcase was dumped, return its name; otherwise return an empty string.
 
     Raises:
         UsageError: the dump is damaged, or the filter leaves no tensors.
@@ -245,7 +253,7 @@ def deliver(source: Path, place: Path, kind: str) -> None:
     """Move a file or folder to its final place, with its index; an old dump there is replaced.
 
     Raises:
-        OSError: it cannot be moved.
+        OSError: the file or folder cannot be moved.
     """
     if kind in STREAMS:
         with source.open(encoding="utf-8", errors="replace", newline="\n") as text:
@@ -285,8 +293,9 @@ def make_run(
 ) -> RunResult:
     """Make a planned run, in a worker process or in this process, and return its result.
 
-    `early` is a worker that was started for the run beforehand. `make`, if given, makes the run on
-    another machine. It gets the spec and the context after the places of files are prepared.
+    `early` is a worker that was started for the run in advance. `make` is a function that makes the
+    run on another machine. `make` gets the spec and the context after the places of files are
+    prepared.
 
     Raises:
         UsageError: a file that an option asks for cannot be written.
@@ -307,8 +316,8 @@ def make_run(
 def maker_of(spec: RunSpec, launch: Make) -> Make:
     """Return a function that makes a run whose files and testcases are prepared.
 
-    The run is made in stages if its engine needs stages, and twice for a profile. If the engine
-    leaves files behind, it handles them after the worker has ended.
+    The run is made in stages if its engine needs stages, and twice for a profile. If the worker
+    leaves files behind, `settle` of the engine handles these files after the worker has ended.
     """
     engine, make = engine_named(spec.engine), launch
     if engine.staged and one_of(engine.staged.options, spec.settings):
@@ -356,7 +365,7 @@ def result_as_asked(spec: RunSpec, ran: RunSpec, result: RunResult) -> RunResult
 
 
 def settle_run(make: Make, spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
-    """Make a run in a work folder; then let the engine handle the files that are left there."""
+    """Make a run in a work folder; then let the engine handle the files left in this folder."""
     engine = engine_named(spec.engine)
     with work_folder() as folder:
         # The run may need several processes, and each of them needs the facts about the model.
@@ -381,7 +390,7 @@ class ProfiledRun(SideListener):
 
 
 def run_profiled(make: Make, spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
-    """Make a plain run, which gives the times, and then a profiled run, which writes the files.
+    """Make a plain run, which measures the times, and then a profiled run, which writes files.
 
     Return the result of the plain run, with the times of the profiled run added. If the plain run
     fails, the profiled run is not made.
@@ -439,7 +448,7 @@ def plain_spec(spec: RunSpec) -> RunSpec:
 
 
 def complete_profile(path: str, place: str, result: RunResult, deadline: float | None) -> None:
-    """Add facts that only this process has to the profile in a file.
+    """Complete the profile in a file with the facts that only this process knows.
 
     `place` is the final place of the profile.
 

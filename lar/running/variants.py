@@ -1,4 +1,4 @@
-"""The variants of a bench: makes the specs to run from command lines, or refuses variants."""
+"""Makes the variants of a bench from command lines, each with a spec or with a failure."""
 
 from __future__ import annotations
 
@@ -40,9 +40,11 @@ class Axis(NamedTuple):
 
 @dataclass(frozen=True)
 class Variant:
-    """A run that is compared with others; `values` has its distinguishing options, as strings.
+    """A run that is compared with other runs.
 
-    If the variant is refused, `spec` is None and `failure` says why.
+    `values` has the values of the options in which variants differ, as strings.
+
+    If the variant cannot be run, `spec` is None and `failure` says why.
     """
 
     name: str
@@ -53,10 +55,10 @@ class Variant:
     failure: Failure | None = None
 
     def require(self) -> Variant:
-        """Return the variant itself, unless it is refused.
+        """Return the variant itself, or raise its failure if it cannot be run.
 
         Raises:
-            LarError: the variant is refused.
+            LarError: the variant cannot be run.
         """
         if self.failure is not None:
             raise self.failure.to_error()
@@ -147,7 +149,7 @@ def axes_of(vary: Mapping[str, object] | Sequence[str] | str) -> list[Axis]:
 
 
 def split_values(text: str) -> list[str]:
-    """Split a string at its commas, but not at commas within brackets: `x:{1,3},x:{2,3}`."""
+    """Split a string such as `x:{1,3},x:{2,3}` at those commas that are not within brackets."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter in "[{(") - (letter in "]})")
@@ -167,12 +169,12 @@ def make_variants(
 ) -> tuple[Variant, ...]:
     """Return a variant for every combination of a model and values of the axes, in order.
 
-    Each variant is planned or refused. `options` hold for all variants. The options of a model
-    replace them, and the values of an axis replace both. Variants that are measured `elsewhere`
-    need no engine on this machine.
+    Each variant has a spec, or a failure if it cannot be run. `options` are for all variants.
+    Options that follow a model's name replace `options`, and the values of an axis replace both
+    kinds. Variants that are measured `elsewhere` need no engine on this machine.
 
     Raises:
-        UsageError: a word or a value is wrong, or all variants are refused.
+        UsageError: a flag or a value is wrong, or no variant can be run.
         EngineMissing: all variants need engines that are not installed.
     """
     shared = {key: value for key, value in options.items() if is_set(value)}
@@ -200,7 +202,7 @@ def split_spec(text: str) -> tuple[str, dict[str, Any]]:
     """Return the model and the options of a string such as "model.mge --cpu".
 
     Raises:
-        UsageError: the model does not exist, or a word is not a flag that may vary.
+        UsageError: the model does not exist, or an argument is not a flag that may vary.
     """
     if os.path.exists(text) or not re.search(r"\s", text):
         return text, {}
@@ -226,7 +228,7 @@ def varying_keys(texts: Sequence[Mapping[str, str]], axes: Sequence[Axis]) -> li
 
 
 def name_variants(values: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return a name for each variant, made of distinguishing values; equal names get numbers."""
+    """Return a name for each variant, made of the given values; equal names get numbers."""
     names = [" ".join(words_of(each)) or "default" for each in values]
     numbers = {name: itertools.count(1) for name in names}
     return [f"{it} #{next(numbers[it])}" if names.count(it) > 1 else it for it in names]
@@ -242,9 +244,10 @@ def words_of(values: Mapping[str, str]) -> Iterator[str]:
 
 
 def plan_variant(variant: Variant, *, elsewhere: bool = False, takes_turns: bool = True) -> Variant:
-    """Return a variant with its spec, or with the failure for which it is refused.
+    """Return a variant with its spec, or with the failure that says why it cannot be run.
 
-    A run that takes no turns with others, such as a search, may need several processes.
+    With `takes_turns`, a run that needs several processes is refused. Without `takes_turns`, a run
+    may need several processes, for example for a search.
     """
     try:
         spec = plan_run(variant.model, parse_values(variant.options), elsewhere=elsewhere)
@@ -264,7 +267,7 @@ def check_stages(spec: RunSpec) -> None:
     """Refuse a run that needs several processes.
 
     Raises:
-        UsageError: the message names the option that needs them.
+        UsageError: the message names the option that needs several processes.
     """
     staged = engine_named(spec.engine).staged
     option = one_of(staged.options, spec.settings) if staged else None
@@ -276,7 +279,7 @@ def check_stages(spec: RunSpec) -> None:
 
 
 def find_baseline(variants: Sequence[Variant], name: str | None) -> int:
-    """Return the place of the baseline, by its name or number; without a name, the first variant.
+    """Return the index of the variant with this name or number; without a name, return 0.
 
     Raises:
         UsageError: no variant has that name or number.
@@ -291,7 +294,7 @@ def find_baseline(variants: Sequence[Variant], name: str | None) -> int:
 
 
 def known_option(key: str, named: str) -> Option[Any]:
-    """Return the option of a key, if the option may vary between variants.
+    """Return the option with this key, if the option may differ between variants.
 
     Raises:
         UsageError: the option does not exist, or does not change how a model is run.

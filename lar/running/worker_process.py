@@ -62,12 +62,13 @@ class WorkerProcess:
         environment: Mapping[str, str] = {},
         python: str = "",
     ) -> None:
-        """Start the worker; the stack kills its process group in the end.
+        """Start the worker; its process group is killed when `stack` is closed.
 
-        The worker loads the driver's libraries and then waits for a request. `words` are the task,
-        the engine and the driver. `python` is its interpreter; empty for that of this process.
-        Without words, the worker is a fork of this process, which must have only one thread. It
-        then imports the modules that all workers need, until it gets its words.
+        The worker loads the driver's libraries and then waits for a request. `words` are the names
+        of the task, the engine and the driver. `python` is the worker's Python interpreter; an
+        empty string means this process's interpreter. Without `words`, the worker is a fork of this
+        process, which then must have only one thread. The fork imports the modules that all workers
+        need, and then waits until `take_words` sends `words`.
         """
         self.is_free = True
         self._reaped: tuple[int, Any] | None = None
@@ -97,7 +98,7 @@ class WorkerProcess:
             stack.callback(lambda: self.kill() if words or not self.is_free else self.end())
 
     def take_words(self, words: Sequence[str], environment: Mapping[str, str], python: str) -> bool:
-        """Send its words to a worker that is a copy of this process.
+        """Send the task, the engine and the driver to a worker that is a fork of this process.
 
         Return False, and send nothing, if the run needs another Python or other environment
         variables.
@@ -118,9 +119,9 @@ class WorkerProcess:
         return make_rows(self._samples, capacity, runners)
 
     def send(self, request: bytes, *, more: bool = False) -> None:
-        """Write a request, and close the pipe unless `more` requests come.
+        """Write a request; close the pipe unless `more` says that further requests follow.
 
-        A worker that has died raises nothing here: `poll_exit` reports it later.
+        If the worker has died, no error is raised here, since `poll_exit` reports this later.
         """
         with suppress(BrokenPipeError):
             left = memoryview(request)
@@ -136,7 +137,7 @@ class WorkerProcess:
                 os.killpg(self.pid, number)
 
     def poll_exit(self) -> tuple[int, Any] | None:
-        """Return the exit status and resource usage of the process; None while it is alive."""
+        """Return the exit status and resource usage of the process, or None while it is alive."""
         if self._reaped is None:
             with uninterrupted():  # the system gives the status only once
                 pid, status, usage = os.wait4(self.pid, os.WNOHANG)
@@ -159,7 +160,7 @@ class WorkerProcess:
         self._killed = True
 
     def cpu_ticks(self) -> int:
-        """Return the worker's CPU time so far, in clock ticks; 0 if the system does not say."""
+        """Return the worker's CPU time so far, in clock ticks; 0 if the time is unknown."""
         with suppress(OSError, IndexError), open(f"/proc/{self.pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
             return int(fields[11]) + int(fields[12])
@@ -169,7 +170,8 @@ class WorkerProcess:
 def above_worker_files(file: int) -> int:
     """Replace a descriptor by a copy whose number is above the worker's descriptors.
 
-    So no descriptor is overwritten before it is copied for the worker.
+    Without this copy, a descriptor of the worker could overwrite a descriptor that has not been
+    copied for the worker yet.
     """
     try:
         return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, SAMPLE_FILE + 1)
@@ -185,7 +187,7 @@ def start_python(
 ) -> int:
     """Start Python with the worker's code in its own process group; return the process ID.
 
-    `files` maps the worker's descriptors to those of this process.
+    `files` maps the worker's descriptors to descriptors of this process.
     """
     _, name, driver, *_ = arguments
     engine = engine_named(name)

@@ -1,6 +1,6 @@
 """The worker process, which executes one run or another task.
 
-It starts here: Python modules are imported while the engine's library loads.
+The worker starts in this module. Python modules are imported while the engine's library loads.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def start(argv: list[str], library: str = "") -> None:
     """Execute the task on standard input (`lar.worker.main`); never return.
 
     `argv` has the task, the engine, the driver and the file descriptors. `library` is the shared
-    library of the driver (`DriverEntry`). This thread loads it, since loading it sets how the
-    thread computes. Another thread imports modules at the same time. A copy of lar's process has
-    only the descriptors in `argv`. After NumPy's libraries are loaded, it reads the other words as
-    a line of JSON.
+    library of the driver (`DriverEntry`). The calling thread loads this library, since loading sets
+    how the thread computes. Another thread imports modules at the same time. A worker that is a
+    fork of lar's process gets only the descriptors in `argv`. When NumPy's libraries are loaded,
+    this worker reads the task, the engine, the driver and the library from a line of JSON.
     """
     try:
         end_with_parent()
@@ -66,7 +66,7 @@ def end_with_parent() -> None:
 
 
 def fail(event_file: int, error: Exception) -> None:
-    """Write why this process cannot start as its last event, and end the process.
+    """Send a last event that says why this process cannot start, and end the process.
 
     The event is written without lar's code for events, which may be missing.
     """
@@ -78,7 +78,9 @@ def fail(event_file: int, error: Exception) -> None:
 
 
 def import_ahead(*task: str) -> None:
-    """Import NumPy and, if a task with its engine and driver is given, the modules that it needs.
+    """Import NumPy, and the modules that a task needs.
+
+    `task` has the names of a task, an engine and a driver, or is empty.
 
     Errors are ignored here: the worker imports the same modules later and reports the error.
     """

@@ -1,4 +1,4 @@
-"""One run in this process: load, prepare, warm-up, iterations, outputs.
+"""Executes one run in this process, in five phases: load, prepare, warmup, iterations, finish.
 
 Inputs, testcases or items of a data set are fed one after the other.
 """
@@ -85,7 +85,7 @@ class Feeder:
     notes: list[str]
 
     def feeds(self) -> Iterator[NumberedFeed]:
-        """Yield the feeds of the run one after the other; each is read when it is needed.
+        """Yield the feeds of the run one after the other; each feed is read when it is needed.
 
         Raises:
             UsageError: an input is wrong, or does not fit the model.
@@ -114,7 +114,8 @@ class Feeder:
     def read(self, given: Sequence[str | Given], *, generates: bool = True) -> Feed:
         """Read the inputs of a model, and repeat them to fill the requested batch.
 
-        Missing inputs are generated. Without `generates`, either all inputs are given or none.
+        Missing inputs are generated. Without `generates`, it is an error if only some inputs are
+        given. If no input is given, all inputs are generated in any case.
 
         Raises:
             UsageError: an input is wrong, or does not fit the model.
@@ -160,7 +161,7 @@ class Feeder:
         return NumberedFeed(feed.arrays, fed, feed.notes, number=number, judge=judge)
 
     def feeds_of_items(self) -> Iterator[NumberedFeed]:
-        """Yield the items of a data set; each is read when the item before it is done.
+        """Yield the feeds of a data set's items; each item is read when the item before it is done.
 
         Raises:
             UsageError: a file is wrong, or does not fit the model.
@@ -179,12 +180,12 @@ class Feeder:
 
 
 def read_stack(spec: RunSpec) -> tuple[Loaded, ...]:
-    """Read the stacks that `--input` names; each array has the name of its input.
+    """Read the stacks that `--input` names, each with the name of its input.
 
     A stack is an array that holds all items of a data set along its first axis.
 
     Raises:
-        UsageError: a file is wrong.
+        UsageError: a file cannot be used.
     """
     return tuple(
         loaded._replace(name=item.name or loaded.name, name_binds=True)
@@ -195,7 +196,7 @@ def read_stack(spec: RunSpec) -> tuple[Loaded, ...]:
 
 
 def slice_of(stack: Loaded, item: Item) -> Loaded:
-    """Return one item of a stack; the first axis stays, with length 1."""
+    """Return one item of a stack, as an array whose first axis has length 1."""
     array = stack.array[item.number : item.number + 1]
     return stack._replace(array=array, source=f"{stack.source}, item {item.number}")
 
@@ -221,7 +222,10 @@ def room_in(tables: Sequence[SampleRows]) -> int:
 
 
 def warm_up(runners: Copies, most_seconds: float) -> bool:
-    """Run windows of iterations until two in a row agree; return whether they did so in time."""
+    """Run windows of iterations until two successive windows agree.
+
+    Return whether two windows agreed before the time ran out.
+    """
     spent, before = 0.0, None
     while spent < most_seconds:
         firsts = [rows.count for rows in runners.tables]
@@ -240,7 +244,7 @@ def warm_up(runners: Copies, most_seconds: float) -> bool:
 
 
 def measure(runners: Copies, spec: RunSpec) -> Stopped:
-    """Run timed iterations whose number is open; return how the measuring ended."""
+    """Run timed iterations until a condition of the spec ends them, and return how they ended."""
     stopping = spec.stopping
     if spec.pacing.rate is not None:
         return serve(runners, spec, spec.pacing.rate)
@@ -252,7 +256,7 @@ def measure(runners: Copies, spec: RunSpec) -> Stopped:
 
 
 def serve(runners: Copies, spec: RunSpec, rate: float) -> Stopped:
-    """Serve requests that arrive at a given rate; return how the measuring ended."""
+    """Serve requests that arrive at a given rate, and return how the measuring ended."""
     duration, room = spec.stopping.duration_seconds, room_in(runners.tables)
     firsts = [rows.count for rows in runners.tables]
     requests = Requests(spec.pacing, spec.seed, most=min(spec.iterations, room), seconds=duration)
@@ -273,7 +277,7 @@ def serve(runners: Copies, spec: RunSpec, rate: float) -> Stopped:
 
 
 def approach(runners: Copies, stopping: Stopping) -> Stopped:
-    """Run iterations until the interval of the median is as narrow as requested."""
+    """Run iterations until the median's confidence interval is as narrow as requested."""
     target, least = stopping.target_interval or 0.0, stopping.min_seconds or 0.0
     most = math.inf if stopping.max_seconds is None else stopping.max_seconds
     firsts = [rows.count for rows in runners.tables]
@@ -308,7 +312,8 @@ T = TypeVar("T")
 class Copies:
     """The copies of a model that run at once; each has a driver, a table and a meter.
 
-    If the copies do a step one after the other, the time of the step is the sum of their times.
+    If the copies execute a step one after the other, the time of the step is the sum of the times
+    of all copies.
     """
 
     def __init__(self, spec: RunSpec, context: RunContext, tables: Sequence[SampleRows]) -> None:
@@ -334,7 +339,8 @@ class Copies:
     def at_once(self, call: Callable[[int], T]) -> list[T]:
         """Call a function for all runners at the same time.
 
-        The calls come one after the other if the first run of one copy prepares something for all.
+        The calls are made one after the other if the first run of one copy prepares something that
+        all copies use.
         """
         begins_alone = self.drivers[0].begins_alone and self.tables[0].count == 0
         alone = begins_alone or len(self.drivers) == 1
@@ -366,7 +372,10 @@ class Copies:
         return self.timed(load)
 
     def prepare(self, arrays: Mapping[str, Any], name: str = "prepare") -> float:
-        """Feed all copies with the same inputs, as a phase of a given name; return the seconds."""
+        """Feed all copies with the same inputs, and return the seconds.
+
+        `name` is the name of this phase in a profile.
+        """
 
         def prepare(driver: Driver) -> None:
             with driver.recorder.phase(name):
@@ -389,8 +398,9 @@ class Copies:
     ) -> float:
         """Run `count` iterations in each copy, all copies at once; return the elapsed seconds.
 
-        `look` gets the outputs of each iteration if there is one copy; its time does not count. A
-        copy also stops after `seconds`. With `requests`, the copies serve these requests.
+        With one copy, `look` is called with the outputs of each iteration; the samples do not
+        include the time of this call. A copy also stops after `seconds`. With `requests`, the
+        copies serve these requests.
         """
         pace = requests or self.pace
         if requests is not None:
@@ -427,11 +437,13 @@ class Copies:
 
 @contextlib.contextmanager
 def explaining(driver: Driver, hint: str = "", *, loading: bool = False) -> Iterator[None]:
-    """Replace an engine's error by its known meaning; `hint` is used if that meaning has no hint.
+    """Replace an engine's error by an error that explains it.
+
+    `hint` is used if the explaining error has no hint.
 
     Raises:
-        LarError: the known reason why the engine failed; or the engine's own message if the model
-            does not load for an unknown reason.
+        LarError: the engine failed. The message gives the known reason, or the engine's own message
+            if a model does not load for an unknown reason.
     """
     try:
         yield
@@ -472,13 +484,14 @@ class Execution:
         self.stopped: Stopped | None = None
 
     def run(self, turns: Iterable[int] | None = None) -> events.Finished:
-        """Go through all phases of the run; return the last event.
+        """Execute all phases of the run, and return the last event.
 
-        With `turns`, the timed iterations are made in turns with other processes. Each number in
-        `turns` starts a turn of so many iterations.
+        With `turns`, this process takes turns with other processes. Each number in `turns` starts a
+        turn with this number of timed iterations.
 
         Raises:
-            LarError: the engine failed; a known message of the engine is explained.
+            LarError: the engine failed. The error explains the engine's message if lar knows this
+                message.
         """
         spec, context, driver = self.spec, self.context, self.driver
         with explaining(driver):
@@ -595,7 +608,7 @@ class Execution:
 
 
 def warnings_of(stopped: Stopped, spec: RunSpec) -> Iterator[str]:
-    """Yield a warning for each requested end of measuring that was not reached."""
+    """Yield warnings about conditions for the measuring that the user set but that were not met."""
     if stopped.settled is False:
         yield "the warm-up did not settle in a quarter of --max-time: the first times may be longer"
     if stopped.ending == "room":
@@ -643,7 +656,7 @@ def compare_runners(drivers: Sequence[Driver], outputs: Sequence[OutputSummary])
 
 
 def sources_of(driver: Driver) -> TimeSources:
-    """Return the sources of the three times of each sample."""
+    """Return how each of the three times of a sample is measured."""
     copied = driver.spec.copy_outputs
     end_to_end = "dispatch, wait and copy of the outputs" if copied else "dispatch and wait"
     waited = "clock around dispatch or wait, whichever is longer"
@@ -655,10 +668,11 @@ def sources_of(driver: Driver) -> TimeSources:
 
 
 def summarize_outputs(outputs: Mapping[str, Any], folder: str = "") -> Iterator[OutputSummary]:
-    """Yield a summary of each output; if a folder is given, write each output there too.
+    """Yield a summary of each output; if a folder is given, also write each output into it.
 
-    Only one output is in memory at a time. The files are named by the order of outputs: `000.npy`,
-    `001.npy`. Floats of types that NumPy lacks are stored as float32, which holds their values.
+    Only one output is in memory at a time. The files are named `000.npy`, `001.npy` and so on, in
+    the order of outputs. Float types that NumPy lacks, such as bfloat16, are stored as float32,
+    which holds all their values.
     """
     import hashlib
 

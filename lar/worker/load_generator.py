@@ -65,7 +65,7 @@ class LoadGenerator:
     def start(self, iteration_seconds: float) -> None:
         """Start LoadGen; `iteration_seconds` is the shortest time of an iteration.
 
-        LoadGen makes its queries beforehand. Their number depends on this time.
+        LoadGen makes its queries in advance. The number of queries depends on `iteration_seconds`.
         """
         self.ended = ThreadPoolExecutor(1).submit(self.generate, iteration_seconds + QUEUE_SECONDS)
 
@@ -87,7 +87,7 @@ class LoadGenerator:
         return read_result(Path(self.log_folder, DETAILED_LOG), installed_version(PACKAGE))
 
     def generate(self, iteration_seconds: float) -> None:
-        """Let LoadGen issue all queries; then give every runner an empty batch, which ends it."""
+        """Let LoadGen issue all queries; then end every runner with an empty batch."""
         loadgen, sizes = self.loadgen, (SAMPLES_IN_LIBRARY, SAMPLES_IN_LIBRARY)
         logs = loadgen.LogSettings()
         logs.log_output.outdir, logs.enable_trace = self.log_folder, False
@@ -109,7 +109,7 @@ class LoadGenerator:
             self.waiting.put(numbers[first : first + self.batch])
 
     def settings(self, iteration_seconds: float) -> Any:
-        """Return LoadGen's settings for the scenario; by default it tests the performance."""
+        """Return LoadGen's settings for the scenario, with the default mode, a performance test."""
         loadgen, scenario = self.loadgen, self.scenario
         settings = loadgen.TestSettings()
         name = scenario.name.title().replace("-", "")  # SingleStream

@@ -1,6 +1,6 @@
 """The worker: executes one `RunSpec` in this process and sends events to the parent process.
 
-The parent process gives two file descriptors: one for events, and one of the shared file for
+The parent process gives two file descriptors: one for events, and one for the shared file with the
 samples.
 """
 
@@ -24,7 +24,8 @@ from lar.records.run import Failure
 def do_task(name: str, sample_file: int, emit: events.Emit) -> events.Event | None:
     """Do the task that the parent sends on standard input, and return the last event.
 
-    Return None for a task that computes single operators in turns: it has no last event.
+    Return None for a task that computes single operators in turns, since such a task has no last
+    event.
     """
     # The request is pickled, since pickle is imported quickly. Numbers of turns may follow the
     # request, one in each line.

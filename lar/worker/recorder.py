@@ -40,8 +40,9 @@ TOLD = ("operators", "executions", "allocations", "threads", "engine_raw")
 class Recorder(Silent):
     """Records phases, calls, copies and iterations, in nanoseconds since the recorder was made.
 
-    Copies of a model that run at once record into the same lists, each from its own thread. Their
-    iterations are numbered in turn: with two copies, copy 0 has the numbers 0, 2, 4 and so on.
+    Copies of a model that run at once record into the same lists, each from its own thread. The
+    iterations of all copies are numbered in turn, so that with two copies, copy 0 has the numbers
+    0, 2, 4 and so on.
     """
 
     def __init__(self) -> None:
@@ -67,7 +68,8 @@ class Recorder(Silent):
     def next_step(self) -> dict[str, Any]:
         """Return the number of the copy's next iteration, and whether it belongs to the warm-up.
 
-        Timed iterations count from 0 up, those of the warm-up from -1 down.
+        Timed iterations have the numbers 0, 1, 2 and so on. Iterations of the warm-up have the
+        numbers -1, -2, -3 and so on.
         """
         number = self.recorded[self.own_copy] * len(self.drivers) + self.own_copy
         return {"step": -1 - number if self.warmup else number, "warmup": self.warmup}
@@ -234,7 +236,7 @@ class Recorder(Silent):
 
 
 def place_of_profile(driver: Driver) -> str:
-    """Return the path of the profile that a run writes in lar's format; empty without one."""
+    """Return the path to which a run writes a profile in lar's format; empty if it writes none."""
     written = driver.context.written
     return next((written[each.key] for each in PROFILES if each.key in written), "")
 
@@ -257,9 +259,9 @@ def cpu_use_of(times: Sequence[float]) -> records.CpuUse:
 
 
 def read_times() -> tuple[float, ...]:
-    """Return the time, this process's CPU time, and the busy and all ticks of all CPUs.
+    """Return the time, this process's CPU time, and the busy ticks and all ticks of all CPUs.
 
-    The first two are in seconds. Unknown ticks are 0.
+    The two times are in seconds. Unknown ticks are 0.
     """
     ticks = [int(word) for word in read_text("/proc/stat").split()[1:9]] or [0] * 8
     busy = sum(ticks) - ticks[3] - ticks[4]  # without idle time and waiting for a disk
@@ -269,8 +271,9 @@ def read_times() -> tuple[float, ...]:
 def join_traces(traces: Sequence[EngineTrace]) -> EngineTrace:
     """Return the engine's reports on copies of a model that ran at once, joined into one report.
 
-    Each copy has its own threads: copy 0 counts them from 1, copy 1 from 1001. The same operator of
-    all copies becomes one operator. A single copy runs in the host's thread.
+    Each copy has its own threads: the threads of copy 0 have numbers from 1 up, and the threads of
+    copy 1 from 1001 up. The same operator of all copies becomes one operator. A single copy runs in
+    the host's thread.
     """
     if len(traces) == 1:
         return replace(traces[0], threads={HOST_THREAD: "host", **traces[0].threads})
@@ -315,11 +318,11 @@ def join_traces(traces: Sequence[EngineTrace]) -> EngineTrace:
 def join_operators(
     operators: list[records.ProfiledOperator], more: Sequence[records.ProfiledOperator]
 ) -> list[int]:
-    """Add the operators of another copy to a joint list; return the place of each in this list.
+    """Add another copy's operators to a joint list; return the index of each operator in the list.
 
     Operators with equal name, type and shapes are joined. An engine may add operators to a graph,
-    such as conversions of a layout, and give them another name in each copy. These operators are
-    joined by type and shapes, in the order of execution.
+    such as conversions of a layout, and give them another name in each copy. The operators that an
+    engine adds are joined by type and shapes, in the order of execution.
     """
     unjoined = dict(enumerate(operators))
     at: dict[int, int] = {}

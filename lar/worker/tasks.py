@@ -1,4 +1,4 @@
-"""Tasks of a worker that are not runs: reading a model, packing testcases, single tensors."""
+"""Tasks of a worker besides runs: reading a model, packing testcases, computing single tensors."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def pack(spec: RunSpec, context: RunContext) -> Packed:
 
 
 def items_of(given: Mapping[str, Array | list[Array]]) -> Iterator[tuple[str, Array]]:
-    """Yield the names and arrays of inputs; the items of a sequence have a name each."""
+    """Yield the names and arrays of inputs; each item of a sequence has its own name."""
     for name, value in given.items():
         if isinstance(value, list):
             yield from ((f"{name}[{at}]", each) for at, each in enumerate(value))
@@ -90,10 +90,11 @@ def compute(copies: Copies, arrays: Mapping[str, Array]) -> dict[str, Array]:
 def compute_each(spec: RunSpec, context: RunContext, turns: Iterable[int], emit: Emit) -> None:
     """Load the model; then, in each turn that the parent gives, compute a tensor from given values.
 
-    A tensor that fails does not stop the others. The request of a turn is in files of the work
-    folder: `asked.json` has the name of the tensor and the names of the values; the values are in
-    `0.npy`, `1.npy` and so on. The answer is `answer.npy`. A turn that names no tensor asks which
-    values the graph lacks; then the answer has the names of these values.
+    If a tensor fails, the later tensors are computed anyway. The parent writes the request of a
+    turn into the work folder. The file `asked.json` has the name of the tensor and the names of the
+    values; the values are in the files `0.npy`, `1.npy` and so on. The answer is written to
+    `answer.npy`. If a request names no tensor, the answer has the names of those values that the
+    graph lacks.
 
     Raises:
         LarError: the model does not load.
