@@ -83,7 +83,7 @@ def compute(copies: Copies, arrays: Mapping[str, Array]) -> dict[str, Array]:
     for name, value in outputs.items():
         if isinstance(value, str):
             problem = f"output {name} is a {value.removeprefix('a ')}, which cannot be packed"
-            raise UsageError(problem, "--no-assert packs the inputs alone")
+            raise UsageError(problem, "with --no-assert, lar packs only the inputs")
     return {name: np.array(value) for name, value in outputs.items()}
 
 

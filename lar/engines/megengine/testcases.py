@@ -193,7 +193,7 @@ def add_assertion(name: str, variable: Any, values: Arrays, packing: Packing) ->
     kind = quantised_name(variable.dtype) or np.dtype(variable.dtype).name
     if kind not in COMPARED:
         problem = f"output {name} is {kind}, which MegEngine's assertion does not compare"
-        raise UsageError(problem, "--no-assert packs the inputs alone")
+        raise UsageError(problem, "with --no-assert, lar packs only the inputs")
     fed = _imperative_rt.CompNode("xpux"), variable.dtype, values[name].shape
     expected = _imperative_rt.make_h2d(variable.graph, *fed, name + EXPECT)
     operator = AssertEqual(maxerr=packing.max_error, verbose=packing.verbose)

@@ -69,7 +69,8 @@ APPENDED = re.compile(r"(\.\d+)+$")
 class ExecutedNode(NamedTuple):
     """A node of the executed graph; `origins` has the names of the model's operators in it.
 
-    `precision` is the type in which the node computes. If its weights are integers, it is their type.
+    `precision` is the type in which the node computes, or the type of its weights if these are
+    integers.
     """
 
     order: int

@@ -153,7 +153,7 @@ STYLES: Mapping[str, Style] = {
     ),
     "ncu": Style(
         "lar.reports.styles.ncu",
-        "operators against the peak of this machine; --metrics prints those of Nsight Compute",
+        "operators against the peak of this machine; --metrics prints Nsight Compute's metrics",
         options=frozenset({"sort", "top", "group_by", "filter", "view", "time_unit", "metrics"}),
         sorts=(
             *("time", "calls", "disturbed", "median", "p90", "mean", "min", "max", "total"),
