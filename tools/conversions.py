@@ -20,6 +20,7 @@ from onnxruntime.quantization import (
     quantize_static,
     shape_inference,
 )
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
 CALIBRATIONS = 4
 
@@ -30,13 +31,10 @@ class Samples(CalibrationDataReader):  # type: ignore[misc]
     def __init__(self, feeds: Mapping[str, Array]) -> None:
         random = np.random.RandomState(0)
         self.left = [dict(feeds)]
+        floats = [each for each in feeds.items() if each[1].dtype == np.float32]
         for _ in range(CALIBRATIONS - 1):
-            noisy = dict(feeds)
-            for name, array in feeds.items():
-                if array.dtype == np.float32:
-                    noise = random.normal(0, 0.3, array.shape)
-                    noisy[name] = (array + noise).astype(np.float32)
-            self.left.append(noisy)
+            noisy = {name: it + random.normal(0, 0.3, it.shape).astype("f") for name, it in floats}
+            self.left.append({**feeds, **noisy})
 
     def get_next(self) -> dict[str, Array] | None:
         return self.left.pop() if self.left else None
@@ -47,11 +45,15 @@ def quantize(
 ) -> onnx.ModelProto:
     """Return what ONNX Runtime's quantiser makes of a model.
 
-    `recipe` is `qdq`, `qdq channels`, `qoperator` or `dynamic`; `only` are the kinds of operators
-    that are quantised. Integers have seven bits: some processors add products of eight bits in
-    sixteen.
+    `recipe` is `qdq`, `qdq channels`, `qoperator`, `dynamic` or `int4`; `only` are the kinds of
+    operators that are quantised. Integers have seven bits: some processors add products of eight
+    bits in sixteen. `int4` packs weights into four bits, and rounds what they multiply to eight.
     """
     logging.getLogger().setLevel(logging.ERROR)  # the quantiser gives advice
+    if recipe == "int4":
+        quantizer = MatMulNBitsQuantizer(copy.deepcopy(model), block_size=16, accuracy_level=4)
+        quantizer.process()
+        return quantizer.model.model
     if recipe == "dynamic":
         # ONNX Runtime has no ConvInteger with weights of int8.
         convert = partial(quantize_dynamic, weight_type=QuantType.QUInt8, reduce_range=True)

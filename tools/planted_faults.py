@@ -321,8 +321,7 @@ def names_of(network: Network, operator: str) -> frozenset[str]:
         following = [each for each in network.nodes if operator in each.inputs]
         if len(following) != 1 or following[0].kind not in FOLLOWING:
             return frozenset(names)
-        operator = following[0].name
-        names.append(operator)
+        names.append(operator := following[0].name)
 
 
 def truth_of(fault: Fault) -> tuple[frozenset[str], ...]:

@@ -96,7 +96,7 @@ def draw_weight(name: str, shape: list[int], random: np.random.RandomState) -> A
 
 def make_network(name: str, form: str = "float") -> RealNetwork:
     """Return a network of `NETWORKS` in a form: `float`, `float16`, `optimised`, `qdq`,
-    `qoperator`, `dynamic`, `moved N`, `rotated`."""
+    `qoperator`, `dynamic`, `int4`, `moved N`, `rotated`."""
     model, feeds = parse_network((FOLDER / f"{name}.onnxtxt").read_text())
     if form == "float":
         return RealNetwork(model, feeds)

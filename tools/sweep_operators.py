@@ -151,8 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", help="cases whose name holds this word")
     asked = parser.parse_args(arguments)
-    found = (each for source in (variants, cases_of_onnx) for each in source())
-    cases = [each for each in found if asked.only in each.name]
+    cases = [it for source in (variants, cases_of_onnx) for it in source() if asked.only in it.name]
     return int(bool(sweep(cases)[DIFFERENT]))
 
 

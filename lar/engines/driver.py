@@ -249,8 +249,7 @@ class Driver(abc.ABC):
     @property
     def properties(self) -> Mapping[str, str]:
         """The engine's properties that the user set by `--engine-option`, by name."""
-        text = str(self.spec.settings.get(table.ENGINE_OPTION.key, ""))
-        return pairs_in(text.splitlines())
+        return pairs_in(str(self.spec.settings.get(table.ENGINE_OPTION.key, "")).splitlines())
 
     def fire_hooks(self, stage: str) -> None:
         """Call the hooks of a stage for all options that are set, in the order of `rows`.

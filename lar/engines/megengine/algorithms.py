@@ -78,8 +78,7 @@ class LoggedChoice:
 
 def choices_in(log: str) -> list[LoggedChoice]:
     """Return the choices in a log, without repetitions."""
-    found = (choice_of(match) for match in CHOICE.finditer(log))
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(choice_of(match) for match in CHOICE.finditer(log)))
 
 
 def choice_of(match: re.Match[str]) -> LoggedChoice:

@@ -172,7 +172,10 @@ class ExecutedGraph:
             seen.add(plain)
             return name if is_known else plain
 
-        return [it._replace(origins=tuple(map(own_name, it.origins))) for it in nodes]
+        named = [it._replace(origins=tuple(map(own_name, it.origins))) for it in nodes]
+        # A node with packed weights may have only the names of the operators of its input.
+        wrong = {it for it in named if it.name in self.by_name and it.name not in it.origins}
+        return [it._replace(origins=(it.name,)) if it in wrong else it for it in named]
 
     @cached_property
     def signatures(self) -> Counter[tuple[str, ...]]:

@@ -32,8 +32,7 @@ def test_the_graph_is_that_which_runs_without_a_dump(resnet18: Path, tmp_path: P
     # Sums are computed by the convolution before them, which no added result has undone.
     assert len(sums) == 8
     assert all(steps.split(",")[0] == "conv" and "sum" in steps for steps in sums)
-    outputs = [tensor for tensor in dump if tensor.name == "logits"]
-    assert len(outputs) == 1
+    assert [tensor.name for tensor in dump].count("logits") == 1
 
 
 def test_a_residual_network_takes_few_models(
@@ -57,8 +56,7 @@ def test_a_residual_network_takes_few_models(
     driver.feed({"data": np.ones((1, 3, 224, 224), np.float32)})
     # That of the run, one with all tensors, one with those that are taken alone, one cut at others.
     assert len(compiled) == 4
-    layers = [path for path in folder.iterdir() if b"relu" in path.read_bytes()[:4000]]
-    assert len(layers) > 16
+    assert sum(b"relu" in path.read_bytes()[:4000] for path in folder.iterdir()) > 16
 
 
 def test_what_cannot_be_taken_out_is_said(tmp_path: Path) -> None:
@@ -67,8 +65,8 @@ def test_what_cannot_be_taken_out_is_said(tmp_path: Path) -> None:
     names = {tensor.name for tensor in dump}
     assert {"conv1", "conv2", "conv3", "logits"} <= names
     assert not names & dump.index.left_out.keys()
-    for reason in dump.index.left_out.values():
-        assert "OpenVINO executes other operators" in reason
+    reasons = dump.index.left_out.values()
+    assert all("OpenVINO executes other operators" in reason for reason in reasons)
 
 
 def test_integers_of_64_bits_are_dumped(tmp_path: Path) -> None:
@@ -83,8 +81,8 @@ def test_integers_have_their_scales(root: Path) -> None:
     image, quantised = f"{root}/inputs/digit_7.npy", MODELS / "int8.onnx"
     alike = lar.compare(*sides("openvino", quantised, quantised), input=image)
     assert alike.finding == "same"
-    lone = [it.tensor for it in alike.unmatched if it.side == "expected"]
+    lone = {it.tensor.operator_type for it in alike.unmatched if it.side == "expected"}
     # Parameters of a model have twins too; these are what operators compute.
-    assert not [tensor for tensor in lone if tensor.operator_type != "Initializer"]
+    assert lone <= {"Initializer"}
     rounded = lar.compare(*sides("openvino", DIGITS, quantised), input=image)
     assert (rounded.finding, rounded.precision) == ("same", "int8")
