@@ -251,7 +251,9 @@ def layouts_of_operator(
 
 
 def guess_layout(given: DumpedTensor, weight: DumpedTensor) -> str:
-    """Return the layout of a two-dimensional convolution's result; five axes mean blocks.
+    """Return the layout of a two-dimensional convolution's result, such as `nchw44`.
+
+    The result is empty if the tensor has no fifth axis, since only blocked layouts have five axes.
 
     The layouts nchw4, nchw44 and chwn4 have results of similar shapes. The shapes of the weights
     distinguish these three layouts: {OC,IC/4,FH,FW,4}, {OC/4,IC/4,FH,FW,4,4} or {OC/4,FH,FW,IC,4},

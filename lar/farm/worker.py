@@ -254,7 +254,7 @@ def play_round(stream: Stream, order: RoundOrder) -> None:
 
 
 def make_space(stream: Stream, *asked: Any) -> tuple[TuneRequest, MachineFacts, dict[str, str]]:
-    """Return the request of a search, the facts about this machine, and its engines' versions.
+    """Return the request that starts a search, facts about this machine, and versions of engines.
 
     The arguments are passed to `lar.tuning.space.make_request`. The request has only choices that
     can be tried on this machine.

@@ -3,8 +3,8 @@
 The rules are listed here from the surest rule to the least sure rule.
 
 The outputs of two models are paired by name, and the remaining outputs in their order. Two graphs
-of one structure are walked side by side, and names do not matter. Tensors with equal names are
-twins if the model gave these names. Names that only count tensors are left out if the two models
+with the same structure are walked side by side, and names do not matter. Tensors with equal names
+are twins if the model gave these names. Names that only count tensors are left out if the two models
 count differently. Tensors with the same inputs and operators are twins, in an order that both
 graphs share. Equal values show which of the pairs that the other rules allow are twins.
 
@@ -656,8 +656,8 @@ class Twins(NamedTuple):
 def match(actual: Graph, expected: Graph, values: tuple[Values, Values]) -> Twins:
     """Find the twins of two graphs.
 
-    In graphs of one structure, a tensor is read only if its name stands at another place on the
-    other side. In graphs of different structure, all tensors are read, one at a time.
+    In graphs with the same structure, a tensor is read only if its name stands at another place on
+    the other side. In graphs of different structure, all tensors are read, one at a time.
 
     Raises:
         DumpError: a tensor is missing or damaged.

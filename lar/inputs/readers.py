@@ -145,7 +145,10 @@ def read_numbers(text: str) -> Array:
 
 
 def array_of_values(values: Sequence[Any]) -> Array:
-    """Return an array of one axis, of bool, texts, int64 or uint64 if all values fit, else float64.
+    """Return an array of one axis with the values.
+
+    If all values are bools or all are texts, the array has this type. Whole numbers make an array
+    of int64, or of uint64 if int64 is too small for them. Other numbers make an array of float64.
 
     Raises:
         ValueError: a value is not a number, or fits no dtype.

@@ -320,7 +320,7 @@ TENSORRT_CACHE = Option(
 )
 CONST_SHAPE = Switch("const_shape", "treat the shapes of the inputs as constant")
 FAKE_FIRST = Switch(
-    "fake_first", "only allocate and dispatch in the first execution, without computing"
+    "fake_first", "in the first execution, allocate and dispatch, but do not compute"
 )
 NO_SANITY_CHECK = Switch("no_sanity_check", "skip the engine's check of the first execution")
 RECORD_COMP_SEQ = Switch(

@@ -146,8 +146,8 @@ def operator_calls(profile: Profile) -> list[Call]:
 def range_calls(profile: Profile, operators: Sequence[Call]) -> list[Call]:
     """Return the calls of the user's ranges, without ranges of the warm-up.
 
-    A range on a stream of a device has only its own duration, as device time. Any other range has
-    the device time and the memory of all operators and activities that belong to it.
+    The device time of a range on a stream of a device is the range's own duration. Any other range
+    has the device time and the memory of all operators and activities that belong to it.
     """
     streams, activities = streams_of(profile), device_activities_of(profile)
     records: list[Begun] = [(each.execution, each.starts) for each in activities]

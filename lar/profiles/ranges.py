@@ -228,8 +228,8 @@ def runs_of_pattern(
 ) -> list[list[int]]:
     """Return the groups of executions that each become a range, as lists of positions.
 
-    The executions of a group follow each other on one thread in one iteration. The operators of all
-    executions in a group match the pattern.
+    The executions of a group follow each other on one thread in one iteration. In each group, the
+    operators of all executions match the pattern.
     """
     search = re.compile(pattern).search
     matching = [search(operator.name) is not None for operator in operators]

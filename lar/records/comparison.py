@@ -193,7 +193,7 @@ class Culprit(Record):
     """Operators whose inputs agree and whose output differs.
 
     A side has several operators if no tensor between these operators has a twin; the operator that
-    computes most comes first. If a side has no operators, it lacks the operators of the other side.
+    computes most comes first. A side without operators lacks the operators that the other side has.
     `parameters` are the weights and other constants of these operators that differ between the
     sides. If the output's elements show what is wrong with it, such as a wrong scale or an
     overflow, `kind` says so.
@@ -348,8 +348,8 @@ class ComparisonOfSides(Encodable):
     def finding(self) -> Finding:
         """The finding of the first comparison that shows a difference.
 
-        If no comparison shows a difference, the finding is "nothing" if one of the comparisons
-        found nothing to compare, else "same".
+        If no comparison shows a difference, the finding is "same". But if one of the comparisons
+        found nothing to compare, the finding is "nothing".
         """
         findings = [comparison.finding for comparison in self.comparisons]
         differing = (it for it in findings if it not in ("same", "nothing"))

@@ -120,8 +120,8 @@ class Rule(NamedTuple):
     `fill` is repeated over each column, and `middle` stands between columns.
 
     The piece over a column is `added` characters longer than the column. If `longest` is not 0, the
-    piece is as long as the column, but not longer than `longest`. If `fixed` is not 0, every piece
-    has this length.
+    piece is as wide as the column, but has at most `longest` characters. If `fixed` is not 0, every
+    piece has this length.
     """
 
     fill: str = "-"

@@ -2,7 +2,7 @@
 
 The enum LiteAlgoSelectStrategy numbers the strategies of the choice: 1 HEURISTIC, 2 PROFILE, 4
 REPRODUCIBLE, 8 OPTIMIZED. The engine accepts these sums of strategies: 1, 2, 3, 5, 6, 7 and 10.
-With the sum PROFILE | HEURISTIC, the engine reads its cache of algorithms and measures nothing.
+With the sum 3 (PROFILE and HEURISTIC), the engine reads its cache and measures nothing.
 
 For an operator that the cache lacks, the engine chooses an algorithm by heuristics and logs no
 warning. At the log level DEBUG, the engine logs each choice of an algorithm in one line. For later

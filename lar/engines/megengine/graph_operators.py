@@ -61,7 +61,7 @@ FIELDS = {NEW: Places(2, 3, 4, 10, 11), OLD: Places(3, 1, 2, 6, 7)}
 class Graph(NamedTuple):
     """The operators and variables of a graph, in the order of the file.
 
-    The operators are empty for a file in an unknown format. The variables are empty for the older
+    For a file in an unknown format, `operators` is empty. The variables are empty for the older
     format, and for a model that was saved without names.
     """
 

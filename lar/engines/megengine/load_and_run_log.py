@@ -62,7 +62,7 @@ OURS = re.compile(r"iter \d+/|warm ?up \d|load model: |=== (?:prepare|finished)"
 
 
 class Said(msgspec.Struct):
-    """The patterns of lines and messages.
+    """The patterns of the lines and messages that load_and_run prints.
 
     If several patterns match a line, the first of these patterns is used.
     """
