@@ -4,9 +4,9 @@ The rules are listed here from the surest rule to the least sure rule.
 
 The outputs of two models are paired by name, and the remaining outputs in their order. Two graphs
 with the same structure are walked side by side, and names do not matter. Tensors with equal names
-are twins if the model gave these names. Names that only count tensors are left out if the two models
-count differently. Tensors with the same inputs and operators are twins, in an order that both
-graphs share. Equal values show which of the pairs that the other rules allow are twins.
+are twins if the model gave these names. Names that only count tensors are left out if the two
+models count differently. Tensors with the same inputs and operators are twins, in an order that
+both graphs share. Equal values show which of the pairs that the other rules allow are twins.
 
 `Matching.match` has the rules for graphs of different structure. First, tensors are matched by the
 names that both models gave. Then both graphs are aligned in their order, by the steps of operators
