@@ -498,13 +498,13 @@ class Matching:
         """Match two tensors if no other tensors lead to the same twins; the operators may differ.
 
         The tensors are not matched if one operator does all steps of the other operator, and then
-        further steps.
+        further steps, or if only one of the operators is a cast.
         """
         for nodes, others in self.groups_left(self.results):
             if len(nodes) != 1 or len(others) != 1 or self.are_named_apart(nodes[0], others[0]):
                 continue
             short, long = sorted((self.kinds[nodes[0]], self.kinds[others[0]]), key=len)
-            more = short != long and short == long[: len(short)]
+            more = short != long and (short == long[: len(short)] or ("cast",) in (short, long))
             if self.results(nodes[0]) and not more:
                 self.add(nodes[0], others[0])
 
