@@ -137,7 +137,7 @@ class Silent:
     def noting_begin(self, driver: Driver, copy: Callable[[], object]) -> Callable[[], object]:
         """Return a function that records the present time and then calls `copy`.
 
-        The recorded time is when the copy of the outputs began.
+        The recorded time is the time at which the copying of the outputs began.
         """
         return copy
 
@@ -416,7 +416,10 @@ class Meanings:
 
     @cached_property
     def rows(self) -> list[Meaning]:
-        """The meanings; the file is read at the first message, since few runs need it."""
+        """The meanings of the engine's messages.
+
+        The file with the meanings is read at the first message, since few runs need the file.
+        """
         return [Meaning(**row) for row in json.loads(self.file.read_text())]
 
     def explain(

@@ -72,8 +72,8 @@ def begins_like_mnn(head: bytes) -> bool:
     """Return whether a file with these first bytes is an MNN model.
 
     An MNN model is FlatBuffers without an identifier. The first number in the file is the offset of
-    the root table. The offsets of the model's fields are right before the root table; MNN models
-    have at most 12 such fields.
+    the root table. The offsets of the model's fields are right before the root table. An MNN model
+    has at most 12 fields.
     """
     if len(head) < 12:
         return False

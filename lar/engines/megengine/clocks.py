@@ -35,7 +35,7 @@ class Iteration(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The offset of a clock from the iteration `first` on, and the largest error of this offset."""
+    """A clock's offset, valid from iteration `first` on, and the largest error of the offset."""
 
     first: int
     offset_ns: int
@@ -129,7 +129,9 @@ def host_window(iteration: Iteration) -> Interval | None:
 
 
 def window_of(begin_ns: int, end_ns: int, times: Sequence[Interval]) -> Interval | None:
-    """Return the bounds of a clock's offset, for times between two times of lar's clock.
+    """Return a lower and an upper bound of the offset between MegEngine's clock and lar's clock.
+
+    MegEngine has reported the `times`; on lar's clock, they lie between `begin_ns` and `end_ns`.
 
     The lower bound is `begin_ns` minus the first time. The upper bound is `end_ns` minus the last
     time.
@@ -143,7 +145,10 @@ def window_of(begin_ns: int, end_ns: int, times: Sequence[Interval]) -> Interval
 def place_executions(
     iterations: Iterable[Iteration], hosts: Sequence[Fit], devices: Sequence[Fit]
 ) -> Iterator[Execution]:
-    """Yield the executions with times of lar's clock, within the bounds of their iteration."""
+    """Yield the executions of the iterations, with times converted to lar's clock.
+
+    The converted times are limited to the begin and the end of the iteration.
+    """
     for number, iteration in enumerate(iterations):
         host, device = fit_at(hosts, number), fit_at(devices, number)
         if device is None:

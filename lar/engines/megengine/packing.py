@@ -47,7 +47,7 @@ KINDS: dict[str, Any] = {
 
 
 def kind_named(name: str) -> Any:
-    """Return the type for a kind in packed_settings.txt.
+    """Return the Python type of a setting, given its kind in packed_settings.txt.
 
     A kind such as `CPU|CUDA` lists the allowed values.
     """
@@ -139,7 +139,7 @@ def dump_packed(driver: Driver, _: str) -> None:
 
 
 def read_cache_file(path: str, known: bytes | None = None) -> bytes:
-    """Read a cache file, and join its entries with those of another cache, if given.
+    """Return the content of a cache file, joined with the cache `known` if it is given.
 
     Raises:
         UsageError: the file is not a whole cache file.

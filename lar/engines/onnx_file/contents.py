@@ -132,7 +132,7 @@ def read_message(path: Path) -> Message:
     """
     if begins_like_ort(read_head(path)):
         problem = "a model in the ORT format, which only ONNX Runtime itself reads"
-        raise UsageError(problem, "give the .onnx file that it was made from", subject=path)
+        raise UsageError(problem, "give the .onnx file from which the model was made", subject=path)
     require_format(path, (ONNX,), "ONNX Runtime")
     try:
         model = fields.open_model(path)
@@ -382,7 +382,7 @@ def refuse_others(path: Path, inputs: Iterable[Message]) -> None:
     """Refuse inputs that are neither tensors nor sequences.
 
     Raises:
-        UsageError: an input has another kind; the error names the input.
+        UsageError: an input is neither a tensor nor a sequence; the error names the input.
     """
     for each in inputs:
         kind = kind_of(each)

@@ -1,9 +1,9 @@
 """Runs the nodes If, Loop and Scan iteration by iteration, to show the tensors inside them.
 
-An engine provides a `Runnable` for each body, which is a graph inside such a node. An input of a
-body is shown as the output of an extra operator. A tensor inside a loop has a value for each
-iteration. In nested loops, the values of all iterations of all loops are in one list. A tensor in a
-branch that was not executed has no value.
+A body is the graph inside a node of control flow. For each body, the engine provides a `Runnable`.
+An input of a body is shown as the output of an extra operator. A tensor inside a loop has a value
+for each iteration. In nested loops, the values of all iterations of all loops are in one list. A
+tensor in a branch that was not executed has no value.
 """
 
 from __future__ import annotations
@@ -100,8 +100,9 @@ class Rounds:
         """Run one iteration of the body, and return the outputs of the body.
 
         The inputs of the body are the values `before`, then the states, then the values `behind`.
-        The outputs are the next states, then the pieces. Only a Loop has values `before`. The first
-        output of a Loop's body says whether to continue, and the states come after this output.
+        The outputs are the next states, then the pieces. `before` is empty, except for a Loop. The
+        first output of a Loop's body says whether to continue, and the states come after this
+        output.
         """
         fed = dict(zip(self.graph.inputs, (*before, *self.states, *behind), strict=False))
         for name, value in fed.items() if self.visit else ():

@@ -1,8 +1,9 @@
 """Dumps of a session: the results of each operator of the optimised graph, as text or as tensors.
 
-The tensors are computed in separate sessions before the timed iterations. These tensors are right
-for all iterations, since all iterations have the same inputs. Names and numbers of tensors are like
-those in MegEngine's dumps: each operator gets a number, and then each of its outputs gets a number.
+The tensors are computed in separate sessions before the timed iterations. The dumped tensors are
+right for all iterations, since all iterations have the same inputs. Names and numbers of tensors
+are like those in MegEngine's dumps: each operator gets a number, and then each of its outputs gets
+a number.
 """
 
 from __future__ import annotations
@@ -331,7 +332,7 @@ class SessionIsolation(Isolation):
         """
         part = next((each for each in parts if each.name == name), None)
         if not isinstance(part, Part):
-            raise LarError(part.reason if part else "the engine's value has no such part")
+            raise LarError(part.reason if part else "the engine's value has no part of this name")
         if name not in self.blocked or part.array.ndim != 4:
             return part.array
         if self.is_looped(name):
@@ -404,7 +405,7 @@ class FedGraph(Graph):
 
     @cached_property
     def parameters(self) -> list[dict[str, Any]]:
-        """The parameters of each operator, in which a text stands for a subgraph."""
+        """The parameters of each operator; a parameter that is a subgraph is replaced by a text."""
         return [
             parameters_of(it)
             | {each.name: describe_body(each.g) for each in it.attribute if "g" in each}

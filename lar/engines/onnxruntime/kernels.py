@@ -179,7 +179,7 @@ def join_blocks(array: Array) -> Array:
 
 
 class OptimizedGraph:
-    """The graph of an optimised model, with the nodes inside control flow, and its constants.
+    """The constants of an optimised model, and its nodes, including those inside control flow.
 
     `blocked` has the names of the tensors in the blocked layout, and `layout` is the name of this
     layout. In the blocked layout, channels are added until the last block is full. Therefore
@@ -289,11 +289,12 @@ def unfilled(
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, int | None]]:
     """Return the original shapes of weights, and the original numbers of channels of tensors.
 
-    The original shapes and numbers are those before channels were added to fill blocks.
+    Original means before ONNX Runtime added channels to fill blocks.
 
-    The name of a convolution in the blocked layout comes from an output: of its original
-    convolution, or of an operator that was fused into it. Other operators do not change the number
-    of channels, until a reorder operator removes the added channels.
+    A convolution in the blocked layout is named after an output of the original model. This is the
+    output of the original convolution, or of an operator that was fused into the convolution. After
+    the convolution, no operator changes the number of channels, until a reorder operator removes
+    the added channels.
     """
     shapes = {tensor.name: tuple(tensor.dims) for tensor in plain.initializer}
     filled = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}

@@ -8,9 +8,9 @@ ignores that the engine computes in place or keeps freed memory.
 The profile has the name of each node, and the shapes of the node's tensors in the run. The profile
 has no attributes, and does not have the weights that were rearranged during the load. Attributes
 and weights are in the optimised model, which ONNX Runtime saves. If the profile and the model have
-the same operators in the same order, nodes are matched by this order. Otherwise nodes are matched
-by name. The profile uses `TYPE_INDEX` as the name of a node without a name. Such nodes are matched
-in the order of their indices. The names of reorder operators are ignored.
+the same operators in the same order, nodes are matched by this order. If the orders differ, nodes
+are matched by name. The profile uses `TYPE_INDEX` as the name of a node without a name. Such nodes
+are matched in the order of their indices. The names of reorder operators are ignored.
 """
 
 from __future__ import annotations
@@ -126,11 +126,11 @@ class RunEvents:
     """What happened in all runs of the engine: executions of operators, and spans within them.
 
     For an operator on the CPU, the engine reports the thread and the time of each execution. For an
-    operator on a device, the time of an execution is the time in which its kernels run. These
-    kernels are in the engine's report or in `works`. If the kernels are unknown, the time in which
-    the operator was dispatched is used, since the engine always reports this time.
+    operator on a device, the time of an execution is the time in which its kernels run. The times
+    of kernels are in the engine's report or in `works`. If the kernels are unknown, the time in
+    which the operator was dispatched is used, since the engine always reports this time.
 
-    `runs` has the nodes of the first run only, and `nodes` the first event of each operator.
+    `runs` has the nodes of the first run only. `nodes` has the first event of each operator.
     `executions` have times of the engine's clock and numbers of runs, until `trace` converts these.
     The first `warmups` runs are not timed.
     """
@@ -304,7 +304,7 @@ def match_nodes(
 ) -> dict[NodeKey, Message]:
     """Return the node of the optimised model for each event, if this node is certain.
 
-    The first of the `runs` must contain all its nodes.
+    The first element of `runs` must contain all nodes that this run has executed.
     """
     first = [event for run in runs[:1] for event in run.nodes]
     names = {"" if REORDER.fullmatch(node.name) else node.name for node in graph.nodes}
@@ -341,7 +341,7 @@ def label_of(event: RawEvent, names: Container[str]) -> tuple[str, str]:
 
 @dataclass
 class Tensor:
-    """A tensor of one iteration: the execution that computes it, and the last that reads it."""
+    """A tensor of one iteration, with the execution that computes it and its last reader."""
 
     size_bytes: int
     maker: Execution

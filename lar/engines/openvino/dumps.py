@@ -57,7 +57,7 @@ def dump_graph(driver: CompiledDriver, _: object) -> None:
 
 
 def layer_of(region: Region, arrays: dict[Any, Array]) -> Layer:
-    """Return the part of a dump for one region, and remove its outputs from `arrays`."""
+    """Return the part of a dump for one region, and remove the region's outputs from `arrays`."""
     node = region.node
     given = {tensor_name(it): arrays.pop(it) for it in region.outputs}
     parameters = {STEPS: ",".join(region.steps), "kernel": node.kernel, "precision": node.precision}
