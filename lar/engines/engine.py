@@ -318,9 +318,9 @@ class Deployment(NamedTuple):
 class Engine(abc.ABC):
     """An engine, with its names, its options, and the features that lar uses.
 
-    The package of an engine defines a subclass, which overrides the methods for all that the engine
-    can do. Only abstract methods must be overridden, since each other method belongs to a feature
-    that an engine may lack.
+    The package of an engine defines a subclass, which overrides the methods of the features that
+    the engine has. Only abstract methods must be overridden, since every other method belongs to a
+    feature that an engine may lack.
     """
 
     # The engine's name as a value of --engine.
@@ -499,9 +499,9 @@ class Engine(abc.ABC):
         return ""
 
     def defects(self, environment: Mapping[str, str]) -> tuple[Defect, ...]:
-        """Return the known defects of the engine's libraries in a worker process.
+        """Return the known defects of the libraries that the engine uses in a worker process.
 
-        `environment` has the environment variables of this process.
+        `environment` has the environment variables of the worker process.
         """
         return ()
 

@@ -113,7 +113,7 @@ def layer_in(names: Iterable[str], path: re.Pattern[str] = LAYER) -> str:
 
 
 def copy_span(source: str, target: str, library: str = "CUDA") -> dict[str, Any]:
-    """Return the fields of a span that copies data: category, name, and the kinds of memory."""
+    """Return the fields of a span for a copy of data: category, name, and the kinds of memory."""
     name = f"[{library} memcpy {source[0].upper()}to{target[0].upper()}]"
     kinds = {"source_kind": source, "destination_kind": target}
     return {"category": "memcpy", "name": name, **kinds}

@@ -429,7 +429,7 @@ def with_seconds(algorithm: Algorithm, seconds: float) -> Algorithm:
 
 
 def find_operator(cache: AlgorithmCache, text: str) -> Operator:
-    """Return the operator whose whole name, or else a part of its name, is a given text.
+    """Return the operator whose name is a given text, or else contains the given text.
 
     Raises:
         UsageError: the text matches no operator, or several operators.

@@ -100,7 +100,7 @@ IN_CALLER = 0.4
 def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
     """Yield the signs in a profile that choices would save time, in any order.
 
-    Some of these choices may be impossible on the machine.
+    Some signs may be for choices that are impossible on the machine.
     """
     left_out = set()
     if "asimd" not in site.instruction_sets:

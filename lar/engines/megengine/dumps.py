@@ -70,7 +70,8 @@ def dump_tensors(driver: LiteDriver, _: object) -> None:
 def keep_operators(driver: LiteDriver, place: Path) -> None:
     """Write the engine's facts about operators into a file after the first iteration.
 
-    These facts are the same in all iterations. Other builds of MegEngine do not provide the facts.
+    The facts about operators do not change between iterations. Other builds of MegEngine than the
+    known build do not provide the facts.
     """
     read_profile = attach_profiler(driver.network)
     if read_profile is None:

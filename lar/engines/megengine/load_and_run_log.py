@@ -1,7 +1,7 @@
 """Reads results from the printed output of `load_and_run`, MegEngine's C++ benchmark program.
 
-On phones, MegEngine's models are measured with this program. The line that the program prints for
-an iteration depends on its version, and this module reads all known forms.
+On phones, MegEngine's models are measured with `load_and_run`. Each version of the program prints
+the line for an iteration in its own form, and this module reads all known forms.
 
 The program sdk/load-and-run, up to version 8.x, prints `iter 0/10: 245.185ms
 (exec=10.574,device=242.226)`. The program lite/load_and_run 8.9999 prints `iter 0/10: 9.275 ms

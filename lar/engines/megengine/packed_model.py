@@ -142,8 +142,8 @@ def write_packed(
     """Write a packed file: a model, with settings and a cache if these are given.
 
     Raises:
-        UsageError: the model is larger than the format holds.
-        LarError: the library that writes the format does not load.
+        UsageError: the model is larger than the format allows. LarError: the library that writes
+        the format does not load.
     """
     try:
         import flatbuffers

@@ -4,9 +4,9 @@ A packed model holds a model, a fast-run cache and some of lite's options. `depl
 with its best settings. A packed model cannot hold layouts, so the graph driver first writes the
 model with its layouts changed.
 
-When a run loads a packed model, lite reads the settings in the file last. These settings replace
-the settings that come from the run's options. Therefore lar refuses an option that the file would
-override.
+When a run loads a packed model, lite reads the settings in the file last. The settings in the file
+replace the settings that come from the run's options. Therefore lar refuses an option that the file
+would override.
 """
 
 from __future__ import annotations

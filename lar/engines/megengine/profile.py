@@ -132,7 +132,7 @@ class OperatorReader:
     def moves_nothing(self, operator: RawOperator) -> bool:
         """Return whether an operator moves no bytes, because its outputs need no copy.
 
-        Such outputs are constants, values on the host that are read in place, and views of inputs.
+        Constants, values on the host that are read in place, and views of inputs need no copy.
         """
         taken = [self.variables[number] for number in operator.input]
         given = [self.variables[number] for number in operator.output]

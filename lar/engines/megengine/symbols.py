@@ -95,8 +95,8 @@ def library_base(flag: str) -> int:
 def read_memory(address: int, size: int) -> bytes:
     """Return bytes of this process's memory, or no bytes if the address is not mapped.
 
-    The system refuses to read an address that is not mapped. A direct access to such an address
-    would crash the process.
+    The system refuses to read an address that is not mapped. A direct access to an address that is
+    not mapped would crash the process.
     """
     with contextlib.suppress(OSError, OverflowError), open("/proc/self/mem", "rb") as memory:
         return os.pread(memory.fileno(), size, address)

@@ -1,10 +1,10 @@
 """Reads the graphs inside nodes of an ONNX graph (bodies), and gives their tensors unique names.
 
 A tensor or node of a body is named by its path, which is `NODE/then/NAME`, `NODE/else/NAME` or
-`NODE/body/NAME`. In a path, NODE is the name of the node that contains the body. If that node has
-no name, NODE is the type of the node and a number, such as Loop_0. The number is the node's
-position among all nodes of its type, sorted by the names of their outputs. If a body is inside
-another body, the path of the inner body begins with the path of the outer body.
+`NODE/body/NAME`. In a path, NODE is the name of the node that contains the body. If the node that
+contains the body has no name, NODE is the type of the node and a number, such as Loop_0. The number
+is the node's position among all nodes of its type, sorted by the names of their outputs. If a body
+is inside another body, the path of the inner body begins with the path of the outer body.
 """
 
 from __future__ import annotations

@@ -111,7 +111,8 @@ def read_model(
     operators read, and in the integer constants that quantised operators read. Constants with one
     element are not counted, since most of these constants are plain numbers. FLOPs are counted for
     the given `shapes` of inputs. If no shapes are given, an open batch axis is taken as 1, and
-    `flops_at` in the metadata reports this. If another axis is open, the FLOPs are unknown.
+    `flops_at` in the metadata reports this. If an axis other than the batch axis is open, the FLOPs
+    are unknown.
 
     Raises:
         UsageError: the file or its external weights cannot be read, or the file is damaged or is

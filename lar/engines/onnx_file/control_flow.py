@@ -64,8 +64,8 @@ class EachRound(tuple[Any, ...]):
 def parts_of_value(name: str, value: Any) -> Iterator[Part | Unheld]:
     """Yield the parts of a value that are dumped.
 
-    The values of all iterations of a loop are stacked along a new first axis. If the shapes of
-    these values differ, only the first value is dumped.
+    The values of all iterations of a loop are stacked along a new first axis. If the values of the
+    iterations differ in shape, only the first value is dumped.
     """
     if not isinstance(value, EachRound):
         value = Unheld(name, value.why(name)) if isinstance(value, NoTruth) else value
@@ -85,8 +85,8 @@ def parts_of_value(name: str, value: Any) -> Iterator[Part | Unheld]:
 class Rounds:
     """Runs the iterations of a body, and passes the results of all iterations to `visit`.
 
-    `states` are the values that an iteration passes to the next iteration. `pieces` has all other
-    results of each iteration.
+    `states` are the values that an iteration passes to the next iteration. `pieces` has the results
+    of each iteration that are not `states`.
     """
 
     graph: Runnable

@@ -8,7 +8,8 @@ blocked layout. ONNX Runtime has no Winograd transformation for CPUs, so the wor
 kind.
 
 In the blocked layout (NCHWc), a tensor of the shape {N,C,H,W} is stored as {N,C/b,H,W,b} for blocks
-of b channels. However, the engine reports the plain shape of such tensors.
+of b channels. However, for a tensor in the blocked layout, the engine reports the plain shape
+{N,C,H,W}.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ def kernel_kind(
 ) -> str | None:
     """Return the kind of kernel of a convolution or matrix product; for other nodes return None.
 
-    `facts` has all tensors and `constants` the constant tensors, by name. `filters` has the
-    original shapes of weights, without the channels that were added to fill blocks.
+    `facts` has the facts about all tensors, by name. `constants` has the facts about the constant
+    tensors. `filters` has the original shapes of weights, without the channels that were added to
+    fill blocks.
     """
     operator = node.op_type
     second_place = FACTS.inputs.get(operator, (0, 1))[1]
@@ -164,7 +166,7 @@ def blocked_tensors(nodes: Iterable[Node]) -> set[str]:
 
 
 def split_blocks(array: Array, block: int) -> Array:
-    """Return a blocked tensor of the shape {N,C,...} with its stored axes {N,C/b,...,b}."""
+    """Reshape a blocked tensor from {N,C,...} to the axes in memory, which are {N,C/b,...,b}."""
     batch, channels, *sizes = array.shape
     return array.reshape(batch, channels // block, *sizes, block)
 
@@ -185,8 +187,7 @@ class OptimizedGraph:
     layout. In the blocked layout, channels are added until the last block is full. Therefore
     `filters` has the original shapes of weights, and `channels` has the original numbers of
     channels (None if unknown). `block` is the number of channels in a block. `plain` is the same
-    model with less optimisation, without the blocked layout. The original shapes come from this
-    model.
+    model with less optimisation, without the blocked layout. The original shapes come from `plain`.
 
     Raises:
         ValueError: the content is not a model.

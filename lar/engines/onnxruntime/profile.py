@@ -9,8 +9,9 @@ The profile has the name of each node, and the shapes of the node's tensors in t
 has no attributes, and does not have the weights that were rearranged during the load. Attributes
 and weights are in the optimised model, which ONNX Runtime saves. If the profile and the model have
 the same operators in the same order, nodes are matched by this order. If the orders differ, nodes
-are matched by name. The profile uses `TYPE_INDEX` as the name of a node without a name. Such nodes
-are matched in the order of their indices. The names of reorder operators are ignored.
+are matched by name. The profile uses `TYPE_INDEX` as the name of a node without a name. Nodes
+without a name are matched in the order of their indices. The names of reorder operators are
+ignored.
 """
 
 from __future__ import annotations

@@ -308,7 +308,7 @@ BETWEEN_EVENTS = b"},\n{"  # never within an event: its name is a single line
 
 
 def runs_in(events: Iterable[RawEvent], load: list[RawEvent]) -> Iterator[RawRun]:
-    """Yield each run after its end, and add events outside runs to `load`."""
+    """Yield each run when its last event has been read, and add events outside runs to `load`."""
     nodes: list[RawEvent] = []
     works: list[DeviceWork] = []
     for event in events:

@@ -161,10 +161,10 @@ def release_memory() -> None:
 def drop_repeated_constants(model: Message, folder: Path) -> None:
     """Remove the repeated constants inside control flow from a saved model.
 
-    If the weights are in a separate file, ONNX Runtime (1.23) writes such constants twice, and
-    cannot load the saved model. The first copy of a constant is removed; it is a tensor or a
-    Constant operator, as in the loaded graph. The last copy is stored like other weights, and is
-    not removed. Sparse constants are converted to dense tensors, since ONNX Runtime writes the
+    If the weights are in a separate file, ONNX Runtime (1.23) writes constants inside control flow
+    twice, and cannot load the saved model. The first copy of a constant is removed; it is a tensor
+    or a Constant operator, as in the loaded graph. The last copy is stored like other weights, and
+    is not removed. Sparse constants are converted to dense tensors, since ONNX Runtime writes the
     indices of sparse constants with a type that it cannot read.
     """
     from lar.engines.onnx_file.tensors import dense_of  # imports NumPy

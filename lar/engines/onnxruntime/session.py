@@ -420,7 +420,7 @@ class SessionDriver(Driver):
 
 
 def run_options(onnxruntime: Any, entries: Mapping[str, str]) -> Any:
-    """Return RunOptions with these configuration entries."""
+    """Return the engine's RunOptions with the given configuration entries."""
     options = onnxruntime.RunOptions()
     for key, value in entries.items():
         options.add_run_config_entry(key, value)

@@ -55,7 +55,7 @@ def tensor_name(output: Any) -> str:
 def shape_of(value: Any) -> Shape:
     """Return the shape of an input or output, in which None stands for an open axis.
 
-    The result is None if the number of axes is open too.
+    The result is None if even the number of axes is open.
     """
     shape = value.get_partial_shape()
     if shape.rank.is_dynamic:
