@@ -277,7 +277,7 @@ class Searched(NamedTuple):
     """The operators in some cache files, and the number of entries that lar cannot read.
 
     lar reads an entry only if a search of a known version has written the entry. `unread` is the
-    number of all other entries in each category.
+    number of entries in each category that lar cannot read.
     """
 
     operators: list[Operator]

@@ -180,7 +180,7 @@ def computes_what_is_expected(it: Subject) -> None:
 
 
 def refuses_wrong_inputs(it: Subject) -> None:
-    """Check that inputs with unknown names or too many axes are refused by name."""
+    """Check that the error for an unknown input or too many axes contains the input's name."""
     it.require_refusal(NO_SUCH_NAME, inputs=f"{NO_SUCH_NAME}:{{1}}")
     fed = {each.name: [*each.shape] for each in it.run_well().fed}
     for wrong, shape in fed.items():

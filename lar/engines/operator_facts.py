@@ -46,8 +46,8 @@ class Operation(Record):
 
     `type` is the engine's name of the operator's type. `kind` is a row of `FORMULAS`, or None if no
     row fits. `taps` is a count whose meaning depends on the kind, and is explained in a comment in
-    `FORMULAS`. Operations such as adding a bias may be fused into the operator; `fused` is their
-    number for each element of the output.
+    `FORMULAS`. Operations such as adding a bias may be fused into the operator. `fused` is the
+    number of fused operations for each element of the output.
     """
 
     type: str

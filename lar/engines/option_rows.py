@@ -23,7 +23,7 @@ class Drivers(Generic[D], tuple[str, ...]):
 
     For the type checker, this class also has the drivers' classes. `module` is the path of the
     module that contains the rows of these drivers. If a row does not say how its option is
-    supported, the file `options.json` beside the module says it.
+    supported, the file `options.json` beside the module says how.
     """
 
     module: str = ""

@@ -499,7 +499,7 @@ def without_winograd(cache: AlgorithmCache) -> AlgorithmCache:
 
 
 def with_best(cache: AlgorithmCache, is_fit: Fits, keeps: Fits) -> AlgorithmCache:
-    """Return the cache, after moving each operator's best algorithm that fits to the front.
+    """Return the cache, changed so that each operator begins with an algorithm that fits.
 
     The operator's other algorithms are kept only if `keeps` accepts them. If no algorithm of an
     operator fits, the operator is left unchanged.

@@ -131,7 +131,7 @@ def host_window(iteration: Iteration) -> Interval | None:
 def window_of(begin_ns: int, end_ns: int, times: Sequence[Interval]) -> Interval | None:
     """Return a lower and an upper bound of the offset between MegEngine's clock and lar's clock.
 
-    MegEngine has reported the `times`; on lar's clock, they lie between `begin_ns` and `end_ns`.
+    MegEngine has reported the `times`, which lie between `begin_ns` and `end_ns` on lar's clock.
 
     The lower bound is `begin_ns` minus the first time. The upper bound is `end_ns` minus the last
     time.

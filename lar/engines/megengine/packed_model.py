@@ -7,9 +7,9 @@ FlatBuffers table.
 A PackModel has the field `0 models`, which is a list with exactly one Model. A Model has the fields
 `0 header` (a ModelHeader), `1 info` (a ModelInfo) and `2 data` (a ModelData). A ModelHeader has the
 texts 0 name, 1 info_decryption_method, 2 info_parse_method, 3 model_decryption_method and 4
-info_cache_parse_method, and the flag 5 is_fast_run_cache. A ModelInfo has two fields of bytes: `0
-data` (the settings as JSON) and `1 algo_policy` (the cache). A ModelData has one field of bytes: `0
-data` (a model file).
+info_cache_parse_method, and the flag 5 is_fast_run_cache. A ModelInfo has the fields `0 data` (the
+settings as JSON) and `1 algo_policy` (the cache), which hold bytes. A ModelData has the field `0
+data` (a model file), which holds bytes.
 
 The library lite follows the offsets in a file without checking them, so a damaged file would crash
 the process. This module checks all offsets.

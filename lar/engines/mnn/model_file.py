@@ -31,7 +31,7 @@ UNSTEADY = ("RandomUniform", "RandomNormal")
 
 
 class NetOperator(NamedTuple):
-    """An operator with the names of its tensors; `elements` is how many weights it has."""
+    """An operator with the names of its tensors; `elements` is the number of weights."""
 
     name: str
     type: str

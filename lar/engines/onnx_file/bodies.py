@@ -135,7 +135,7 @@ def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator
     `name_by_paths` must have renamed the graph before. The inputs of a node with bodies are the
     node's own inputs, then the tensors that its bodies take from outside, then the results of its
     bodies. In addition, an extra operator is yielded for each input of a body. The output of the
-    extra operator is this input of the body. The input of the extra operator is the node's input
+    extra operator is the input of the body. The input of the extra operator is the node's input
     that provides the first value. `outside` has the names of the tensors of the graphs around this
     graph, without weights.
     """

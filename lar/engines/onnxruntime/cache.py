@@ -296,8 +296,8 @@ def save_and_open(driver: SessionDriver, folder: Path, data: str) -> tuple[bool,
     """Save the driver's model and open a session of the saved model.
 
     Some operators (QLinearConv in ONNX Runtime 1.23) cannot load rearranged weights from a file. If
-    the saved model contains one of these operators, the model is saved again without rearranged
-    weights.
+    the saved model cannot be loaded with rearranged weights, the model is saved again without
+    rearranged weights.
 
     Returns:
         Three values: whether the saved model has rearranged weights, the content of the model file,

@@ -290,12 +290,11 @@ def unfilled(
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, int | None]]:
     """Return the original shapes of weights, and the original numbers of channels of tensors.
 
-    Original means before ONNX Runtime added channels to fill blocks.
+    The original shapes and numbers are from before ONNX Runtime added channels to fill blocks.
 
-    A convolution in the blocked layout is named after an output of the original model. This is the
-    output of the original convolution, or of an operator that was fused into the convolution. After
-    the convolution, no operator changes the number of channels, until a reorder operator removes
-    the added channels.
+    A convolution in the blocked layout is named after the output of the original convolution, or
+    after the output of an operator that was fused into the convolution. After the convolution, no
+    operator changes the number of channels, until a reorder operator removes the added channels.
     """
     shapes = {tensor.name: tuple(tensor.dims) for tensor in plain.initializer}
     filled = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}

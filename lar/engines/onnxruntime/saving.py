@@ -67,9 +67,9 @@ def save_optimized(
     """Save the driver's model, optimised as the driver's options say.
 
     `weights` is the name of the file, in the folder of `path`, for the larger constants. Without a
-    file for these constants, ONNX Runtime would save references to the weight files of the original
-    model. With `prepacked`, the file also has weights in the form into which operators would
-    rearrange them during the load.
+    file for the larger constants, ONNX Runtime would save references to the weight files of the
+    original model. With `prepacked`, the file also has weights in the form into which operators
+    would rearrange them during the load.
     """
     set_entry = driver.options.add_session_config_entry
     set_entry(WEIGHTS, weights)

@@ -267,7 +267,7 @@ class SessionDriver(Driver):
 
     @cached_property
     def gpu(self) -> providers.CudaDevice | None:
-        """The CUDA device of the run; None if the run uses no CUDA device.
+        """The CUDA device of the run, None if the run uses no CUDA device.
 
         The result is also None if this machine lacks the device.
         """

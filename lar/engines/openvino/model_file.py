@@ -281,7 +281,7 @@ def cut_model(openvino: Any, model: Any, at: Mapping[Any, Any], ends: Iterable[A
     """Return a copy of a model that computes only the part between some tensors.
 
     The copy's results are the tensors `ends`. The inputs of the copy are the tensors in `at`, which
-    are not computed in the copy. `at` maps each of the tensors to its shape.
+    are not computed in the copy. `at` maps each input of the copy to its shape.
 
     Raises:
         RuntimeError: the results need an input of the model that is not in `at`.
