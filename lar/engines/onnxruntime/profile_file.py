@@ -131,7 +131,7 @@ class DeviceRecorder:
         self._filled.append((buffer, valid))
 
     def finish(self) -> list[DeviceWork]:
-        """Stop recording; return the work on devices, in the order in which the host launched it."""
+        """Stop recording; return the work on devices in the order in which the host called it."""
         self._library.cuptiActivityFlushAll(FORCED)
         for kind in KINDS:
             self._library.cuptiActivityDisable(kind)
