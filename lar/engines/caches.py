@@ -217,7 +217,7 @@ class Operator:
     def is_within_spread(self) -> bool:
         """Whether the ranges of times of all chosen algorithms overlap.
 
-        If these ranges overlap, the times do not show which algorithm is the fastest.
+        If the ranges of times overlap, the times do not show which algorithm is the fastest.
         """
         ranges = [each.times for each in self.algorithms if each.chosen_by]
         return max(map(min, ranges)) <= min(map(max, ranges))

@@ -370,12 +370,12 @@ class Meaning(NamedTuple):
 
     The texts of problem and hint may contain these fields in braces: the groups of the pattern,
     `model`, `said` (the important line of the message) and `broken` (a hint for a damaged file).
-    `flag` is the option that caused the error. `options` names options in `lar.options.table`. The
-    meaning is used only if the user gave one of these options, which is then reported as the cause.
-    If no option is the cause, the error names the model file, unless `about` is empty. `when` is
-    the phase in which the meaning is used. The phase is `loading`, `running`, a phase that only
-    this engine has, or empty for both loading and running. `note` is a comment for readers of
-    messages.json.
+    `flag` is the option that caused the error. `options` names options in `lar.options.table`. A
+    meaning with `options` is used only if the user gave one of the `options`, which is then
+    reported as the cause. If no option is the cause, the error names the model file, unless `about`
+    is empty. `when` is the phase in which the meaning is used. The phase is `loading`, `running`, a
+    phase that only this engine has, or empty for both loading and running. `note` is a comment for
+    readers of messages.json.
     """
 
     pattern: str

@@ -66,8 +66,8 @@ class Sign(NamedTuple):
 class Clue(NamedTuple):
     """A group of operators for which a choice of settings saves time.
 
-    `saves` is the measured saving of time, divided by the time of these operators. `what` names the
-    operators in words, and `accepts` returns whether an operator belongs to the group.
+    `saves` is the measured saving of time, divided by the time of the group's operators. `what`
+    names the operators in words, and `accepts` returns whether an operator belongs to the group.
     """
 
     choice: str
@@ -468,7 +468,7 @@ class Engine(abc.ABC):
         raise unknown_property(self.title, key, ())
 
     def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
-        """Refuse a model file that must not be loaded with these settings.
+        """Refuse a model file that must not be loaded with the `settings` of the run.
 
         Raises:
             UsageError: the file must not be loaded; the error says why.

@@ -144,8 +144,8 @@ def give_models(
 ) -> tuple[list[Dump | Side], tuple[str, ...]]:
     """Return the sides, with the models' tensor names in the dumps, and messages for the user.
 
-    `models` has a model file for each letter of a side; the file under an empty letter is for all
-    dumps without a file of their own.
+    `models` has a model file for each letter of a side. The model file under the empty letter is
+    for all dumps whose letter has no model file.
 
     Raises:
         UsageError: a model cannot be read, has no tensor name in common with its dump, or is given

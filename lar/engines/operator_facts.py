@@ -128,7 +128,7 @@ def known(shapes: tuple[Shape, ...], index: int) -> tuple[int, ...]:
 
 
 def size(shapes: tuple[Shape, ...], first: int, end: int | None = None) -> int:
-    """Return the total number of elements of the shapes from index `first` to before index `end`.
+    """Return the total number of elements of the shapes with the indices `first` to `end` - 1.
 
     Without `end`, only the elements of the shape at `first` are counted.
     """

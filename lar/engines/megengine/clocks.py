@@ -84,7 +84,8 @@ def alignments_of(
 ) -> list[Alignment]:
     """Return the alignments of a clock for a profile, one for each offset in `fits`.
 
-    From the second alignment on, the name contains the iteration from which the alignment holds.
+    From the second alignment on, the name contains the first iteration for which the alignment is
+    valid.
     """
     titles = [Step(iterations[fit.first].number, 0, 0).title for fit in fits]
     names = [domain, *(f"{domain} from {title}" for title in titles[1:])]

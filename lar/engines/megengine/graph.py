@@ -1,4 +1,4 @@
-"""The graph driver: MegEngine's computing graph, which reports the device's own time.
+"""The graph driver, which runs MegEngine's computing graph and reports the device's own time.
 
 The driver uses functions of `megengine.core.tensor.megbrain_graph` and of
 `megengine.utils.comp_graph_tools` in MegEngine 1.13.
@@ -323,7 +323,7 @@ class DispatchCheck:
 
     In each execution, the checker prints the names of the operators that start no kernel to C's
     standard error, which lar has redirected to a file in memory. Before each execution, lar reads
-    this file, passes its content on to standard error, and empties the file.
+    the file in memory, passes its content on to standard error, and empties the file.
     """
 
     def __init__(self, graph: Any) -> None:

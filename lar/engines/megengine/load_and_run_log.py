@@ -183,7 +183,7 @@ class LoggedRun:
     def take_verdict(self, error: str, name: str, id: str) -> None:
         """Store the verdict of an assertion that did not end the run.
 
-        load_and_run does not print the limit of such an assertion.
+        load_and_run does not print the limit of an assertion that does not end the run.
         """
         value = float(error)
         passed = math.isfinite(value)

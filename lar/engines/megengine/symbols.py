@@ -1,7 +1,7 @@
 """Calls functions of MegEngine's own library that its Python packages do not offer.
 
 The names of C++ functions are mangled by the rules of the Itanium C++ ABI. All names are those of
-MegEngine 1.13.0. If a library lacks one of these names, it is another build.
+MegEngine 1.13.0. If a library lacks one of the names in this module, the library is another build.
 
 The function `attach_profiler` attaches the engine's profiler of operators to the graph of a lite
 network. lite's own function `enable_profile_performance` is not used, since it writes all facts
@@ -258,7 +258,10 @@ FLAG_ADDRESSES = (0x5CAFBAE8, 0x5CAFBC28, 0x5CAFBD68)
 
 
 class CoreFacts(ctypes.Structure):
-    """A part of a Xbyak::util::Cpu; MKL-DNN divides `threads` by `threads_per_core`."""
+    """The part of a C++ object Xbyak::util::Cpu that says how many threads and cores exist.
+
+    MKL-DNN divides `threads` by `threads_per_core`.
+    """
 
     _fields_ = [
         ("supported", ctypes.c_uint8),

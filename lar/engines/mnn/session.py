@@ -386,8 +386,8 @@ def read_values(model: Path) -> tuple[tuple[TensorInfo, ...], dict[str, str]]:
 def convert(model: Path, place: Path) -> str:
     """Convert an `.onnx` model to an `.mnn` file; return the text that the converter printed.
 
-    The converter runs in a process of its own, since the converter may end its process, and since
-    its libraries take memory. Starting the converter's process takes some 20 ms.
+    The converter runs in a separate process, since the converter may end its process, and since the
+    converter's libraries take memory. Starting the converter's process takes some 20 ms.
 
     Raises:
         EngineMissing: the converter is not installed.

@@ -110,7 +110,7 @@ def read_model(
     The number of parameters is the number of elements in the floating-point constants that
     operators read, and in the integer constants that quantised operators read. Constants with one
     element are not counted, since most of these constants are plain numbers. FLOPs are counted for
-    the given `shapes` of inputs. If no shapes are given, an open batch axis is taken as 1, and
+    the given `shapes` of inputs. If no shapes are given, an open batch axis is assumed to be 1, and
     `flops_at` in the metadata reports this. If an axis other than the batch axis is open, the FLOPs
     are unknown.
 

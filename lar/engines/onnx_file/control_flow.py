@@ -100,9 +100,9 @@ class Rounds:
         """Run one iteration of the body, and return the outputs of the body.
 
         The inputs of the body are the values `before`, then the states, then the values `behind`.
-        The outputs are the next states, then the pieces. `before` is empty, except for a Loop. The
-        first output of a Loop's body says whether to continue, and the states come after this
-        output.
+        The outputs of the body are the states for the next iteration, then the `pieces`. `before`
+        is empty, except for a Loop. The first output of a Loop's body says whether to continue, and
+        the states come after this output.
         """
         fed = dict(zip(self.graph.inputs, (*before, *self.states, *behind), strict=False))
         for name, value in fed.items() if self.visit else ():
@@ -120,7 +120,7 @@ class Rounds:
     def show(self) -> None:
         """Pass the operators of the body, with their results in all iterations, to `visit`.
 
-        If the body is inside an outer loop, these results are added to the results from earlier
+        If the body is inside an outer loop, the results are added to the results from earlier
         iterations of the outer loop.
         """
         for node, found in self.seen.values():

@@ -255,8 +255,8 @@ def encode_field(kind: FieldKind, value: Any) -> bytes:
 def open_model(path: Path) -> Message:
     """Return the model in a file, which is mapped into memory but not read yet.
 
-    The model is empty for a file in ONNX Runtime's own format (ORT), which is not protobuf and has
-    no weights in other files.
+    For a file in ONNX Runtime's own format (ORT), an empty model is returned, since ORT is not
+    protobuf and has no weights in other files.
 
     Raises:
         OSError: the file cannot be read.

@@ -1,4 +1,4 @@
-"""The cache file of ONNX Runtime, which holds an optimised model and the key of its run.
+"""The cache file of ONNX Runtime, which holds an optimised model and a key (facts about a run).
 
 The cache file is JSON (`ModelCache`) and holds the graph of the model. The larger weights are in a
 second file beside the cache file. Some weights are stored in a rearranged form, as this processor's

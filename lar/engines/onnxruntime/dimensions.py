@@ -42,7 +42,7 @@ def dimensions_of(site: Site, _: Path) -> tuple[Dimension, ...]:
 
 
 def providers_here() -> Iterator[Choice]:
-    """Yield a choice for each provider, except the CPU's, whose library is installed."""
+    """Yield a choice for each provider whose library is installed, except for the CPU."""
     for name in filter(library_of, (*ON_NVIDIA, *OTHERS)):
         if name not in ON_NVIDIA:
             yield set_to(table.PROVIDER, name, name)

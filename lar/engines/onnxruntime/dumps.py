@@ -148,7 +148,7 @@ class Graph(NumberedGraph):
                 yield name, self.parts_in(name, found[name] if name in around else found.pop(name))
 
     def run(self, names: set[str]) -> dict[str, Any]:
-        """Return the values of tensors outside subgraphs, as objects of the engine, not copied."""
+        """Return the values of tensors outside subgraphs, as objects that the engine owns."""
         model = Message("Model", self.saved.content)
         missing = names.difference(self.outputs)
         model.graph.output += [Message("Value", name=name) for name in missing]
@@ -429,8 +429,8 @@ class FedGraph(Graph):
     def filters_in_blocks(self) -> Iterator[tuple[str, list[int]]]:
         """Yield the names and block sizes of the filters that are stored in blocks of channels.
 
-        All these filters have blocks of output channels, and some also have blocks of input
-        channels.
+        Each of the filters has blocks of output channels, and some filters also have blocks of
+        input channels.
         """
         for node, known in zip(self.nodes, self.parameters, strict=True):
             if node.domain == DOMAIN and node.operator == "Conv":

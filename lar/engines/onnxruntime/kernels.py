@@ -234,9 +234,10 @@ class OptimizedGraph:
     def taken_facts(
         self, reads: Iterable[str], listed: Sequence[TensorFact]
     ) -> dict[str, TensorFact] | None:
-        """Return a node's inputs by name, or None if the inputs do not match the engine's list.
+        """Return a node's inputs by name, or None if they do not match `listed`, the engine's list.
 
-        The engine's list lacks the constants that were rearranged when the model was loaded.
+        The engine's list of inputs lacks the constants that were rearranged when the model was
+        loaded.
         """
         inputs, rest = dict[str, TensorFact](), [*listed]
         for name in reads:

@@ -1,6 +1,6 @@
 """The option table of ONNX Runtime: a row for each supported option, and functions for the rows.
 
-These functions (hooks) change the `options` of the driver, which are the SessionOptions, and the
+The functions (hooks) change the `options` of the driver, which are the SessionOptions, and the
 driver's `disabled_optimizers`. The hooks that choose a provider are in the module `session`.
 """
 

@@ -132,8 +132,8 @@ class RunEvents:
     which the operator was dispatched is used, since the engine always reports this time.
 
     `runs` has the nodes of the first run only. `nodes` has the first event of each operator.
-    `executions` have times of the engine's clock and numbers of runs, until `trace` converts these.
-    The first `warmups` runs are not timed.
+    `executions` have times of the engine's clock and numbers of runs, until `trace` replaces both
+    by times of lar's clock and by iterations. The first `warmups` runs are not timed.
     """
 
     def __init__(self, events: Iterable[RawEvent], warmups: int = 0) -> None:
@@ -244,8 +244,8 @@ class RunEvents:
     def _of_works(self, works: Iterable[DeviceWork], device: str) -> Iterator[Execution]:
         """Yield the executions on a device, and add the spans of the device's work.
 
-        Each piece of the device's work belongs to the last node that began before the host called
-        for this work, if the node had not ended by then.
+        A piece of the device's work belongs to the last node that began before the host called for
+        this work. If the node had already ended, the work belongs to no node.
         """
         starts = [each.start_ns for each in self.executions]
         owned: defaultdict[int, list[DeviceWork]] = defaultdict(list)
@@ -281,8 +281,8 @@ def here_of(node: Execution) -> dict[str, Any]:
 def facts_in(raw: msgspec.Raw) -> tuple[TensorFact, ...]:
     """Return the shapes and types of the inputs or outputs that an event lists.
 
-    These tensors are not in the engine's list: values that are not tensors, inputs that are left
-    out, and weights that were rearranged during the load.
+    The engine's list leaves out values that are not tensors, inputs that are not given, and weights
+    that were rearranged during the load.
 
     Raises:
         msgspec.MsgspecError: the list has a format that lar cannot read.
@@ -544,8 +544,8 @@ def place_runs(
 
     Each run lies within the call that started the run. So each call gives an upper and a lower
     bound for the offset of the engine's clock. `guess_ns` is the offset according to the time of
-    day; the guess is limited to these bounds. Finally, each run gets its own offset, so that the
-    run lies within its own call.
+    day. The guess is limited to the bounds that the calls give. Finally, each run gets its own
+    offset, so that the run lies within its own call.
     """
     pairs = [*zip(runs, calls, strict=False)]
     if not pairs:

@@ -391,8 +391,9 @@ class ThreadUses:
     def add(self, operator: int, found: RawScheduling | str, *, timed: bool) -> None:
         """Add what one execution of an operator reports about the use of threads.
 
-        An execution of the warm-up (`timed` is false) only sets the counts from which later
-        executions are counted. A session without threads of its own reports no use of threads.
+        An execution of the warm-up (`timed` is false) is not added. From the warm-up, only the
+        number of tasks of each thread is stored, which is subtracted later. A session without
+        threads of its own reports no use of threads.
         """
         if isinstance(found, str):
             return

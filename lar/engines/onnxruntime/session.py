@@ -495,7 +495,7 @@ def choose_provider(driver: SessionDriver, name: object) -> None:
 
 
 def warn_of_fallback(driver: SessionDriver, name: str) -> None:
-    """Add a note for the user: which operators the CPU runs since the provider cannot run them."""
+    """Add a note for the user with the operators that the CPU runs in place of the provider."""
     if "," in name and (found := providers.operators_on_cpu(driver.session)):
         name = providers.short_name(driver.providers[0])
         driver.notes.append(f"the CPU runs what {name} cannot: {found}")

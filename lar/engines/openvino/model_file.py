@@ -162,8 +162,8 @@ class ExecutedGraph:
     def with_own_names(self, nodes: Sequence[ExecutedNode]) -> list[ExecutedNode]:
         """Return nodes with the names that operators have in the model.
 
-        If OpenVINO converts an output to another type, it adds a node for this. The node that
-        computes the output then gets a longer name, and the conversion keeps the operator's name.
+        If OpenVINO converts an output to another type, it adds a node for the conversion. The added
+        node gets the operator's name, and the node that computes the output gets a longer name.
         """
         seen = {name for node in nodes for name in node.origins}
 

@@ -395,8 +395,8 @@ def activations_of(call: Call, usual: Sequence[str]) -> Iterator[Activation]:
     """Yield the activation functions that an operator names; by default, the `usual` functions.
 
     Each function already has its parameters, such as alpha and beta. If the operator has the
-    attribute `clip`, the inputs of these functions are clipped, except those of the last function
-    of an LSTM, which is applied to the memory.
+    attribute `clip`, the inputs of the activation functions are clipped. The last function of an
+    LSTM, which is applied to the memory, is an exception.
     """
     given = [iter(call.get(f"activation_{name}", ())) for name in ("alpha", "beta")]
     for at, name in enumerate(call.get("activations") or usual):
