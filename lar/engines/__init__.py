@@ -77,7 +77,8 @@ def load_added(point: EntryPoint) -> object:
     """Load the object that an entry point names.
 
     A package that is installed as editable may need the import hooks of the module `site`. Worker
-    processes start without this module, so it is imported here if the first try fails.
+    processes start without the module `site`. So if the package cannot be loaded at first, lar
+    imports `site` and loads the package again.
     """
     try:
         return point.load()

@@ -1,9 +1,9 @@
 """Suggestions of settings to try next, from the profile of a run.
 
-`Engine.signs` finds facts in a profile which suggest that certain settings save time. These
-settings are choices in the engine's `dimensions`, which a search for the fastest settings tries
-too. This module leaves out the choices that the run has set already, and choices that would save
-too little time. The most promising choice comes first.
+`Engine.signs` finds facts in a profile which suggest that certain settings save time. The suggested
+settings are choices in the engine's `dimensions`. A search for the fastest settings tries the same
+choices. This module leaves out the choices that the run has set already, and choices that would
+save too little time. The most promising choice comes first.
 """
 
 from __future__ import annotations

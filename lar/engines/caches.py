@@ -217,7 +217,7 @@ class Operator:
     def is_within_spread(self) -> bool:
         """Whether the ranges of times of all chosen algorithms overlap.
 
-        If these ranges overlap, the times do not show which algorithm is the fastest.
+        If the ranges of times overlap, the times do not show which algorithm is the fastest.
         """
         ranges = [each.times for each in self.algorithms if each.chosen_by]
         return max(map(min, ranges)) <= min(map(max, ranges))
@@ -232,10 +232,10 @@ Pair = tuple[Operator, Operator]
 class Difference(NamedTuple):
     """The difference of two cache files.
 
-    `only_first` has the operators that are missing in the second file, and `only_second` those that
-    are missing in the first file. `differing` has the operators for which the files choose
-    different algorithms; `same` is the number of operators for which the files choose the same
-    algorithm.
+    `only_first` has the operators that only the first file contains. `only_second` has the
+    operators that only the second file contains. `differing` has the operators for which the files
+    choose different algorithms; `same` is the number of operators for which the files choose the
+    same algorithm.
     """
 
     only_first: list[Operator]
@@ -276,8 +276,8 @@ Preference = Literal["median", "fastest", "first", "last"]
 class Searched(NamedTuple):
     """The operators in some cache files, and the number of entries that lar cannot read.
 
-    `unread` is the number of these entries in each category: entries that no search wrote, or that
-    another version of the search wrote.
+    lar reads an entry only if a search of a known version has written the entry. `unread` is the
+    number of entries in each category that lar cannot read.
     """
 
     operators: list[Operator]
@@ -288,8 +288,8 @@ class Merged(NamedTuple):
     """The result of a merge into a cache file.
 
     `operators` are the operators in the merged files. `total` is the number of operators that the
-    cache file has after the merge; `kept` is the number of operators that only this file had
-    before.
+    cache file has after the merge; `kept` is the number of operators that were already in the cache
+    file and are in no other merged file.
     """
 
     operators: list[Operator]

@@ -180,7 +180,7 @@ def computes_what_is_expected(it: Subject) -> None:
 
 
 def refuses_wrong_inputs(it: Subject) -> None:
-    """Check that an input with an unknown name or too many axes raises an error that names it."""
+    """Check that the error for an unknown input or too many axes contains the input's name."""
     it.require_refusal(NO_SUCH_NAME, inputs=f"{NO_SUCH_NAME}:{{1}}")
     fed = {each.name: [*each.shape] for each in it.run_well().fed}
     for wrong, shape in fed.items():
@@ -209,7 +209,7 @@ def refuses_what_it_cannot_do(it: Subject) -> None:
 
 
 def runs_several_copies(it: Subject) -> None:
-    """Check that two copies of the model can run at once, and give the outputs of a single copy."""
+    """Check that two copies of the model can run at once, and compute the outputs of one copy."""
     if not it.has(table.THREAD):
         return
     one, two = it.run_well(), it.run_well(thread=2)

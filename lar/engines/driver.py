@@ -137,7 +137,7 @@ class Silent:
     def noting_begin(self, driver: Driver, copy: Callable[[], object]) -> Callable[[], object]:
         """Return a function that records the present time and then calls `copy`.
 
-        The recorded time is when the copy of the outputs began.
+        The recorded time is the time at which the copying of the outputs began.
         """
         return copy
 
@@ -370,12 +370,12 @@ class Meaning(NamedTuple):
 
     The texts of problem and hint may contain these fields in braces: the groups of the pattern,
     `model`, `said` (the important line of the message) and `broken` (a hint for a damaged file).
-    `flag` is the option that caused the error. `options` names options in `lar.options.table`. The
-    meaning is used only if the user gave one of these options, which is then reported as the cause.
-    If no option is the cause, the error names the model file, unless `about` is empty. `when` is
-    the phase in which the meaning is used. The phase is `loading`, `running`, a phase that only
-    this engine has, or empty for both loading and running. `note` is a comment for readers of
-    messages.json.
+    `flag` is the option that caused the error. `options` names options in `lar.options.table`. A
+    meaning with `options` is used only if the user gave one of the `options`, which is then
+    reported as the cause. If no option is the cause, the error names the model file, unless `about`
+    is empty. `when` is the phase in which the meaning is used. The phase is `loading`, `running`, a
+    phase that only this engine has, or empty for both loading and running. `note` is a comment for
+    readers of messages.json.
     """
 
     pattern: str
@@ -416,7 +416,10 @@ class Meanings:
 
     @cached_property
     def rows(self) -> list[Meaning]:
-        """The meanings; the file is read at the first message, since few runs need it."""
+        """The meanings of the engine's messages.
+
+        The file with the meanings is read at the first message, since few runs need the file.
+        """
         return [Meaning(**row) for row in json.loads(self.file.read_text())]
 
     def explain(
@@ -432,7 +435,7 @@ class Meanings:
         """Return the clear error that explains a message, or None if no meaning matches.
 
         Only the meanings for one of the `phases` are used. `said` is the important line of the
-        message. `facts` are values for further fields in the texts of a meaning.
+        message. `facts` are the values of further fields that the texts of a meaning contain.
         """
         facts["said"] = said or last_line(message)
         known = (

@@ -52,9 +52,9 @@ Way = Literal["kernels", "threads", "handing over"]
 class Sign(NamedTuple):
     """A fact in a profile which suggests that a choice of settings saves time.
 
-    `choice` is the name of the choice in `Engine.dimensions`. `saves` is the expected saving, as a
-    part of the time of an iteration. The saving only decides which choice is tried first. `figure`
-    is the fact in words, for a person.
+    `choice` is the name of the choice in `Engine.dimensions`. `saves` is the expected saving of
+    time, divided by the time of an iteration. The saving only decides which choice is tried first.
+    `figure` is the fact in words, for a person.
     """
 
     choice: str
@@ -66,8 +66,8 @@ class Sign(NamedTuple):
 class Clue(NamedTuple):
     """A group of operators for which a choice of settings saves time.
 
-    `saves` is the saving that was measured, as a part of the time of these operators. `what` names
-    the operators in words, and `accepts` returns whether an operator belongs to the group.
+    `saves` is the measured saving of time, divided by the time of the group's operators. `what`
+    names the operators in words, and `accepts` returns whether an operator belongs to the group.
     """
 
     choice: str
@@ -157,7 +157,8 @@ def import_late(engine: object, method: str) -> bool:
     """Import the function that a method of an engine needs, before the method is called.
 
     Returns:
-        Whether the method was made by `late`, so that its function could be imported.
+        True if the function was imported; False if the method needs no import, since it was not
+        made by `late`.
     """
     place = vars(getattr(type(engine), method)).get("place")
     return bool(place and imported(place, type(engine).__module__))
@@ -242,7 +243,7 @@ class Isolation(abc.ABC):
     def find_missing(self, names: Collection[str]) -> set[str]:
         """Return those of the tensors `names` that this graph does not compute.
 
-        The names are those in a dump of the same run. A tensor is missing if it lies between
+        The names are written as in a dump of the same run. A tensor is missing if it lies between
         operators that the engine fuses or reorders later.
         """
 
@@ -317,9 +318,9 @@ class Deployment(NamedTuple):
 class Engine(abc.ABC):
     """An engine, with its names, its options, and the features that lar uses.
 
-    The package of an engine defines a subclass, which overrides the methods for all that the engine
-    can do. Only abstract methods must be overridden, since each other method belongs to a feature
-    that an engine may lack.
+    The package of an engine defines a subclass, which overrides the methods of the features that
+    the engine has. Only abstract methods must be overridden, since every other method belongs to a
+    feature that an engine may lack.
     """
 
     # The engine's name as a value of --engine.
@@ -373,7 +374,7 @@ class Engine(abc.ABC):
         """
 
     def read_model_at(self, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> ModelInfo:
-        """Read a description of a model file, with FLOPs and bytes for other shapes of inputs.
+        """Read a description of a model file, with FLOPs and bytes for given shapes of the inputs.
 
         Raises:
             UsageError: the file is not a model, or is damaged, or the engine can count FLOPs only
@@ -444,7 +445,7 @@ class Engine(abc.ABC):
         return next(each for each in self.drivers if each.name == name).load()
 
     def shared_library_of(self, driver: str) -> str:
-        """Return the shared library to load while a driver is imported, empty if not declared."""
+        """Return the shared library to load while a driver is imported, or an empty text."""
         return next((each.shared_library for each in self.drivers if each.name == driver), "")
 
     def make_driver(self, spec: RunSpec, context: RunContext | None = None) -> Driver:
@@ -467,7 +468,7 @@ class Engine(abc.ABC):
         raise unknown_property(self.title, key, ())
 
     def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
-        """Refuse a model file that must not be loaded with these settings.
+        """Refuse a model file that must not be loaded with the `settings` of the run.
 
         Raises:
             UsageError: the file must not be loaded; the error says why.
@@ -498,9 +499,9 @@ class Engine(abc.ABC):
         return ""
 
     def defects(self, environment: Mapping[str, str]) -> tuple[Defect, ...]:
-        """Return the known defects of the engine's libraries in a worker process.
+        """Return the known defects of the libraries that the engine uses in a worker process.
 
-        `environment` has the environment variables of this process.
+        `environment` has the environment variables of the worker process.
         """
         return ()
 

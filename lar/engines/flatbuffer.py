@@ -46,7 +46,7 @@ class Table:
         return Table(self.data, self.pointed(index))
 
     def blob(self, index: int, behind: int = 0) -> memoryview | None:
-        """Return a vector of bytes, with the `behind` bytes that follow the vector in the file.
+        """Return a vector of bytes, followed by the next `behind` bytes of the file.
 
         The result is None if the vector is missing.
         """

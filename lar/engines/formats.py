@@ -27,7 +27,7 @@ class Format(NamedTuple):
     """A format of model files: the name for messages, the suffixes, and a test of the first bytes.
 
     The argument of `begins` has the first HEAD_SIZE bytes of a file, or all bytes of a smaller
-    file. `begins` returns whether only a file of this format can begin with these bytes. For a
+    file. `begins` returns whether a file that begins with these bytes must be of this format. For a
     format whose files have no typical first bytes, such as plain text, `begins` returns False.
     """
 
@@ -50,7 +50,7 @@ def begins_like_megengine(head: bytes) -> bool:
 def begins_like_onnx(head: bytes) -> bool:
     """Return whether a file with these first bytes is an ONNX model.
 
-    Such a file is protobuf, and its first field, `ir_version`, is a small number.
+    An ONNX model is protobuf, and its first field, `ir_version`, is a small number.
     """
     return not begins_like_ort(head) and len(head) > 2 and head[0] == 0x08 and 1 <= head[1] <= 32
 
@@ -63,7 +63,7 @@ def begins_like_ort(head: bytes) -> bool:
 def begins_like_openvino(head: bytes) -> bool:
     """Return whether a file with these first bytes is an OpenVINO model.
 
-    Such a file is XML with the root `net`.
+    An OpenVINO model is XML with the root element `net`.
     """
     return head.startswith(b"<?xml") and b"<net" in head
 
@@ -72,8 +72,8 @@ def begins_like_mnn(head: bytes) -> bool:
     """Return whether a file with these first bytes is an MNN model.
 
     An MNN model is FlatBuffers without an identifier. The first number in the file is the offset of
-    the root table. The offsets of the model's fields are right before the root table; MNN models
-    have at most 12 such fields.
+    the root table. The offsets of the model's fields are right before the root table. An MNN model
+    has at most 12 fields.
     """
     if len(head) < 12:
         return False

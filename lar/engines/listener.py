@@ -15,10 +15,10 @@ Rows = SampleRows
 class Listener:
     """Receives the events, the samples and the log of a run; subclasses override its methods.
 
-    Before each call of another method, the run calls `has_room`. Only `has_room` may wait.
+    Before the run calls any other method, the run calls `has_room`. Only `has_room` may wait.
     `report_seconds` is the time that reporting one iteration takes after the run, on an idle
-    machine. A run with a time limit reserves this time for each iteration, so that the report is
-    finished within the limit.
+    machine. A run with a time limit reserves `report_seconds` for each iteration, so that the
+    report is finished within the limit.
     """
 
     report_seconds = 3e-6
@@ -43,9 +43,9 @@ class Listener:
 class SideListener(Listener):
     """A listener for a run that prepares the main run, such as a search.
 
-    This listener passes on the log and the progress to the listener of the main run. All
-    other events are dropped, since that listener would mistake these for events of the main
-    run.
+    This listener passes on the log and the progress to the listener of the main run. This listener
+    drops all other events, since the listener of the main run would take them for events of the
+    main run.
     """
 
     def __init__(self, shown: Listener) -> None:

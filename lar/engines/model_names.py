@@ -78,7 +78,7 @@ def name_by_operators(
 
 
 def parse_models(texts: Iterable[str]) -> dict[str, str]:
-    """Parse the values of `--model`: `FILE`, or `A=FILE` for one side.
+    """Parse the values of `--model`, which have the form `FILE`, or `A=FILE` for the side A.
 
     Returns:
         The model files, by the letter of the side; a file under an empty letter is for all sides.
@@ -144,12 +144,12 @@ def give_models(
 ) -> tuple[list[Dump | Side], tuple[str, ...]]:
     """Return the sides, with the models' tensor names in the dumps, and messages for the user.
 
-    `models` has a model file for each letter of a side; the file under an empty letter is for all
-    dumps without a file of their own.
+    `models` has a model file for each letter of a side. The model file under the empty letter is
+    for all dumps whose letter has no model file.
 
     Raises:
-        UsageError: a model is given for a side that is not a dump, or cannot be read, or has no
-            tensor name in common with its dump.
+        UsageError: a model cannot be read, has no tensor name in common with its dump, or is given
+            for a side that is not a dump.
     """
     given, notes, unused = [*sides], list[str](), {*models}
     for place, (letter, side) in enumerate(zip(ascii_uppercase, sides, strict=False)):

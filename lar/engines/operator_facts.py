@@ -4,8 +4,8 @@ The facts are in `operators.json` beside the engine's modules. Operations are co
 for every engine. An addition, a multiplication, a comparison or an elementwise function is one
 operation, however much time it takes; a multiply-accumulate counts as two operations. This means:
 
-- The count is twice the number of multiply-accumulates. Papers often call the latter number FLOPs.
-  For ResNet50, lar counts 8.2 G.
+- The count is twice the number of multiply-accumulates. Papers often call the number of
+  multiply-accumulates FLOPs. For ResNet50, lar counts 8.2 G.
 - The count is the work of the plain definition of the network, not the work that an engine does.
   Convolutions by Winograd or FFT do less work. Filters that multiply padding at a border, and
   blocked layouts that add channels, do more work. So FLOPs per second, computed from this count,
@@ -14,8 +14,9 @@ operation, however much time it takes; a multiply-accumulate counts as two opera
 - Operators that move, convert, index, select or sort data count as 0 operations, although they
   take time.
 - Fusion changes the count little, since a fused bias or activation counts as much as a separate
-  operator. But exporters of models may express the same function by different operators. So if a
-  network is exported twice, the two counts agree exactly only for convolutions and matrix products.
+  operator. But exporters of models may express the same function by different operators. So if two
+  programs export the same network, the two models have exactly the same count only for convolutions
+  and matrix products.
 
 The reader of a model format maps operators to the kinds of `FORMULAS`. The reader also sorts the
 axes of shapes: batch and channels first, and the summed axis of a matrix last.
@@ -45,8 +46,8 @@ class Operation(Record):
 
     `type` is the engine's name of the operator's type. `kind` is a row of `FORMULAS`, or None if no
     row fits. `taps` is a count whose meaning depends on the kind, and is explained in a comment in
-    `FORMULAS`. `fused` is the number of operations, for each element of the output, that are fused
-    into the operator, such as adding a bias.
+    `FORMULAS`. Operations such as adding a bias may be fused into the operator. `fused` is the
+    number of fused operations for each element of the output.
     """
 
     type: str
@@ -115,7 +116,7 @@ def flops_of(operation: Operation) -> int | None:
 
 
 def known(shapes: tuple[Shape, ...], index: int) -> tuple[int, ...]:
-    """Return the shape at an index, if all its axes are known.
+    """Return the shape at an index, if the sizes of all axes are known.
 
     Raises:
         UnknownShape: the shape is missing, or one of its axes is unknown.
@@ -127,7 +128,7 @@ def known(shapes: tuple[Shape, ...], index: int) -> tuple[int, ...]:
 
 
 def size(shapes: tuple[Shape, ...], first: int, end: int | None = None) -> int:
-    """Return the total number of elements of the shapes from index `first` to before index `end`.
+    """Return the total number of elements of the shapes with the indices `first` to `end` - 1.
 
     Without `end`, only the elements of the shape at `first` are counted.
     """
@@ -203,7 +204,7 @@ class OperatorFacts(Record):
     def operator_kinds(self, **fields: Any) -> OperatorKinds:
         """Return the `OperatorKinds` of the engine that this file describes.
 
-        `fields` are the fields that the file does not have.
+        `fields` are those fields of the `OperatorKinds` that are not in the file.
         """
         from lar.graphs import OperatorKinds
 

@@ -113,7 +113,7 @@ def layer_in(names: Iterable[str], path: re.Pattern[str] = LAYER) -> str:
 
 
 def copy_span(source: str, target: str, library: str = "CUDA") -> dict[str, Any]:
-    """Return the fields of a span that copies data: category, name, and the kinds of memory."""
+    """Return the fields of a span for a copy of data: category, name, and the kinds of memory."""
     name = f"[{library} memcpy {source[0].upper()}to{target[0].upper()}]"
     kinds = {"source_kind": source, "destination_kind": target}
     return {"category": "memcpy", "name": name, **kinds}
@@ -135,8 +135,8 @@ def moved_bytes(
 ) -> int | None:
     """Return how many bytes an operator reads and writes, None if an element's size is unknown.
 
-    If an operator only picks elements from an input, such as a table, its reads of this input are
-    counted as no more than its writes. `picked` has the keys of such inputs.
+    `picked` has the keys of the inputs from which the operator only picks elements, such as tables.
+    For an input in `picked`, no more bytes are counted as read than the operator writes.
     """
     outputs = tuple(outputs)
     written, total = bytes_of(outputs), bytes_of((*inputs.values(), *outputs))
@@ -206,5 +206,8 @@ def check_waits(profile: Profile) -> None:
 
 
 def writer_of(data: bytes) -> Engine | None:
-    """Return the engine whose profiler writes files with the keys of this file, or None."""
+    """Return the engine whose profiler has written a file, according to the keys in the file.
+
+    The result is None if no engine's profiler writes these keys.
+    """
     return next((engine for engine in all_engines() if engine.writes_profile(data)), None)

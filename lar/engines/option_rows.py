@@ -23,7 +23,7 @@ class Drivers(Generic[D], tuple[str, ...]):
 
     For the type checker, this class also has the drivers' classes. `module` is the path of the
     module that contains the rows of these drivers. If a row does not say how its option is
-    supported, the words for this are in the file `options.json` beside that module.
+    supported, the file `options.json` beside the module says how.
     """
 
     module: str = ""
@@ -132,7 +132,7 @@ class LazyModule:
 
 
 def add_lazy_modules(names: dict[str, Any]) -> None:
-    """Add a `LazyModule` for each module of an engine to `names`, the names in the table's module.
+    """Add a `LazyModule` for each of an engine's modules to `names`, the globals of the table.
 
     Lazy modules let lar start faster, since the option table is read for every command line, but
     the other modules of an engine import the engine, which is slow. The type checker sees the real

@@ -1,4 +1,4 @@
-"""MegEngine, through megenginelite or through its own computing graph."""
+"""The engine MegEngine, which lar calls through megenginelite or through the computing graph."""
 
 from __future__ import annotations
 

@@ -158,8 +158,8 @@ def algorithms_in(log: str) -> dict[Kernel, str]:
     """Return the algorithm that was chosen for each kernel, according to a log.
 
     The engine may choose several algorithms for one kernel, since operators with the same type and
-    shapes may differ in parameters that the log does not contain. The names of such algorithms are
-    joined by "or".
+    shapes may differ in parameters that the log does not contain. If a kernel has several
+    algorithms, their names are joined by "or".
     """
     found: dict[Kernel, list[str]] = {}
     for choice in choices_in(log):
@@ -313,7 +313,7 @@ def is_of(choice: LoggedChoice, operator: Operator) -> bool:
 def find_known(
     choice: LoggedChoice, operators: Iterable[Operator]
 ) -> tuple[Operator, Algorithm] | tuple[None, None]:
-    """Return the operator of a cache to which a logged choice belongs, and the chosen algorithm.
+    """Find a logged choice in a cache; return the operator of the choice and the chosen algorithm.
 
     The operator and the algorithm are None if the cache does not contain this choice.
     """

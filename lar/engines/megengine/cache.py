@@ -16,8 +16,9 @@ of the parameters, the length of the name, the parameters, and the name. A resul
 
 The category of a search is named `profile:DEVICE:OPERATORvVERSIONSET`, for example
 `profile:plat=cpu:ConvBiasForwardv5X0`. SET is the family of algorithms; X0 stands for x86. For
-CUDA, DEVICE also contains the name of the device. A comment in this module describes the keys. The
-values of other categories, and of other versions of the search, stay unchanged.
+CUDA, DEVICE also contains the name of the device. A comment in this module describes the keys. lar
+never changes the values in categories that do not belong to searches, nor the values that another
+version of the search has written.
 
 The source of these facts is MegEngine 1.13. The file is defined in
 src/core/impl/utils/infile_persistent_cache.cpp, and the value in persistent_cache.cpp beside that
@@ -377,9 +378,10 @@ def join_caches(caches: Iterable[AlgorithmCache], prefer: Preference) -> Algorit
 def join_searches(searches: Searches, prefer: Preference = "median") -> tuple[Algorithm, ...]:
     """Join the entries that several searches have made for one operator into one entry.
 
-    The description of an algorithm is taken from the last search that has the algorithm. With the
-    median, an algorithm that fewer than half of the searches have kept comes after the other
-    algorithms.
+    The description of an algorithm is taken from the last search that has the algorithm. An
+    algorithm that a person has chosen comes first. The other algorithms are sorted by their median
+    times, or by their fastest times if `prefer` is "fastest". If `prefer` is "median", the
+    algorithms that fewer than half of the searches have kept come last.
     """
     if len(searches) == 1:
         return searches[0]
@@ -427,7 +429,7 @@ def with_seconds(algorithm: Algorithm, seconds: float) -> Algorithm:
 
 
 def find_operator(cache: AlgorithmCache, text: str) -> Operator:
-    """Return the operator whose whole name, or else a part of its name, is a given text.
+    """Return the operator whose name is a given text, or else contains the given text.
 
     Raises:
         UsageError: the text matches no operator, or several operators.
@@ -475,7 +477,7 @@ Fits = Callable[[Algorithm], object]
 def best_of(algorithms: Sequence[Algorithm], is_fit: Fits) -> Algorithm | None:
     """Return the first algorithm if it fits, else the fastest algorithm that fits.
 
-    The first algorithm has priority because it is the chosen one, perhaps by hand.
+    The first algorithm has priority, since a search or a person has chosen this algorithm.
     """
     if is_fit(algorithms[0]):
         return algorithms[0]
@@ -497,10 +499,10 @@ def without_winograd(cache: AlgorithmCache) -> AlgorithmCache:
 
 
 def with_best(cache: AlgorithmCache, is_fit: Fits, keeps: Fits) -> AlgorithmCache:
-    """Return the cache, with the best fitting algorithm of each operator moved to the front.
+    """Return the cache, changed so that each operator begins with an algorithm that fits.
 
-    Of the operator's other algorithms, only those that `keeps` accepts remain. An operator without
-    a fitting algorithm is left unchanged.
+    The operator's other algorithms are kept only if `keeps` accepts them. If no algorithm of an
+    operator fits, the operator is left unchanged.
     """
     changed = dict(cache)
     for place, entry in cache.items():
@@ -513,7 +515,7 @@ def with_best(cache: AlgorithmCache, is_fit: Fits, keeps: Fits) -> AlgorithmCach
 
 
 class FastRunCaches(files.AlgorithmCacheFiles):
-    """MegEngine's fast-run cache files, which are the same for all its drivers."""
+    """MegEngine's fast-run cache files, which have one format for all drivers of MegEngine."""
 
     def begins(self, head: bytes) -> bool:
         # The format has no mark: a file begins with the number of its categories and the length of

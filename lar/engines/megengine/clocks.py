@@ -35,7 +35,7 @@ class Iteration(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The offset of a clock from the iteration `first` on, and the largest error of this offset."""
+    """A clock's offset, valid from iteration `first` on, and the largest error of the offset."""
 
     first: int
     offset_ns: int
@@ -84,7 +84,8 @@ def alignments_of(
 ) -> list[Alignment]:
     """Return the alignments of a clock for a profile, one for each offset in `fits`.
 
-    From the second alignment on, the name contains the iteration from which the alignment holds.
+    From the second alignment on, the name contains the first iteration for which the alignment is
+    valid.
     """
     titles = [Step(iterations[fit.first].number, 0, 0).title for fit in fits]
     names = [domain, *(f"{domain} from {title}" for title in titles[1:])]
@@ -129,7 +130,9 @@ def host_window(iteration: Iteration) -> Interval | None:
 
 
 def window_of(begin_ns: int, end_ns: int, times: Sequence[Interval]) -> Interval | None:
-    """Return the bounds of a clock's offset, for times between two times of lar's clock.
+    """Return a lower and an upper bound of the offset between MegEngine's clock and lar's clock.
+
+    MegEngine has reported the `times`, which lie between `begin_ns` and `end_ns` on lar's clock.
 
     The lower bound is `begin_ns` minus the first time. The upper bound is `end_ns` minus the last
     time.
@@ -143,7 +146,10 @@ def window_of(begin_ns: int, end_ns: int, times: Sequence[Interval]) -> Interval
 def place_executions(
     iterations: Iterable[Iteration], hosts: Sequence[Fit], devices: Sequence[Fit]
 ) -> Iterator[Execution]:
-    """Yield the executions with times of lar's clock, within the bounds of their iteration."""
+    """Yield the executions of the iterations, with times converted to lar's clock.
+
+    The converted times are limited to the begin and the end of the iteration.
+    """
     for number, iteration in enumerate(iterations):
         host, device = fit_at(hosts, number), fit_at(devices, number)
         if device is None:

@@ -1,8 +1,8 @@
 """Describes each known defect of MegEngine: how lar detects it, and how a user avoids it.
 
-All these defects were seen on CPUs with MegEngine 1.13.0. CUDA devices were not tested. The module
-reads the defects ("quirks") from defects.json, finds those traits of a model that a defect depends
-on, and writes the hints about defects that a finished run prints.
+All defects in this module were seen on CPUs with MegEngine 1.13.0. CUDA devices were not tested.
+The module reads the defects ("quirks") from defects.json, finds those traits of a model that a
+defect depends on, and writes the hints about defects that a finished run prints.
 
 The module reads the operators of a model from the model file, without the engine. The module reads
 the fields that `graph_operators` describes, and some fields of the operators' parameters. In

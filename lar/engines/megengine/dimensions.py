@@ -8,8 +8,8 @@ The layout nchw88 is the layout of MKL-DNN's kernels. On a CPU, the layouts nchw
 only quantised tensors. The layout nhwcd4 is not meant for CPUs.
 
 The choice `winograd` makes its own search, prefers the winograd algorithms that the search has
-found, and transforms weights before the run. Except on ARM, kernels without winograd are at least
-as fast.
+found, and transforms weights before the run. On processors other than ARM, kernels without winograd
+are at least as fast as kernels with winograd.
 
 The engine's cache of algorithms does not record the settings on which the search depends.
 
@@ -100,7 +100,7 @@ IN_CALLER = 0.4
 def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
     """Yield the signs in a profile that choices would save time, in any order.
 
-    Some of these choices may be impossible on the machine.
+    Some signs may be for choices that are impossible on the machine.
     """
     left_out = set()
     if "asimd" not in site.instruction_sets:

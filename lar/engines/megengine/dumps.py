@@ -33,7 +33,7 @@ def compute_in_calling_thread(driver: LiteDriver, _: object) -> None:
     """Have the network compute in the calling thread, in which MegEngine writes the dump.
 
     If MegEngine computes in separate threads, the dump takes up to twenty times as long. The dumped
-    numbers are the same in both cases.
+    numbers do not depend on the thread.
     """
     if driver.runner == 0 and not CUDA.is_given(driver.spec.settings):
         driver.network_setup.append(lambda network: network.enable_cpu_inplace_mode())
@@ -70,7 +70,8 @@ def dump_tensors(driver: LiteDriver, _: object) -> None:
 def keep_operators(driver: LiteDriver, place: Path) -> None:
     """Write the engine's facts about operators into a file after the first iteration.
 
-    These facts are the same in all iterations. Other builds of MegEngine do not provide the facts.
+    The facts about operators do not change between iterations. Other builds of MegEngine than the
+    known build do not provide the facts.
     """
     read_profile = attach_profiler(driver.network)
     if read_profile is None:

@@ -1,4 +1,4 @@
-"""The graph driver: MegEngine's computing graph, which reports the device's own time.
+"""The graph driver, which runs MegEngine's computing graph and reports the device's own time.
 
 The driver uses functions of `megengine.core.tensor.megbrain_graph` and of
 `megengine.utils.comp_graph_tools` in MegEngine 1.13.
@@ -239,7 +239,7 @@ class GraphIsolation(Isolation):
             (replaced,) = tools.replace_vars([replaced], {variable: nodes[variable].outputs[0]})
         # The engine would wait for these inputs for ever.
         for missing in tools.get_dep_vars([replaced], "Host2DeviceCopy"):
-            raise LarError(f"the graph needs {missing.name} too for this tensor, unlike the run")
+            raise LarError(f"the tensor also needs the input {missing.name}, unlike in the run")
         sink = api.OutputNode(replaced)
         function = graph.compile([sink.outputs[0]])
         for variable, array in taken.items():
@@ -321,9 +321,9 @@ def address_of(flag: str, graph: Any) -> int:
 class DispatchCheck:
     """Finds the operators that start no kernel on their device.
 
-    In each execution, the checker prints the names of such operators to C's standard error, which
-    lar has redirected to a file in memory. Before each execution, lar reads this file, passes its
-    content on to standard error, and empties the file.
+    In each execution, the checker prints the names of the operators that start no kernel to C's
+    standard error, which lar has redirected to a file in memory. Before each execution, lar reads
+    the file in memory, passes its content on to standard error, and empties the file.
     """
 
     def __init__(self, graph: Any) -> None:

@@ -61,8 +61,8 @@ FIELDS = {NEW: Places(2, 3, 4, 10, 11), OLD: Places(3, 1, 2, 6, 7)}
 class Graph(NamedTuple):
     """The operators and variables of a graph, in the order of the file.
 
-    For a file in an unknown format, `operators` is empty. The variables are empty for the older
-    format, and for a model that was saved without names.
+    For a file in an unknown format, `operators` is empty. `variables` is empty for a file in the
+    older format, and for a model that was saved without names.
     """
 
     operators: list[Table]

@@ -1,9 +1,9 @@
-"""Lists what lar's options set: fields of lite's options, arguments of `optimize_for_inference`.
+"""Lists the fields of lite and the arguments of `optimize_for_inference` that lar's options set.
 
-The module `options` sets these fields and arguments for the options of a run. A packed model
-contains such fields too. When lite loads a packed model, the model's fields replace the fields that
-a run's options have set. Therefore the module `packing` refuses options whose fields would be
-replaced.
+The module `options` sets the fields and arguments for the options of a run. A packed model also
+contains values of lite's fields. When lite loads a packed model, the model's fields replace the
+fields that a run's options have set. Therefore the module `packing` refuses options whose fields
+would be replaced.
 """
 
 from __future__ import annotations

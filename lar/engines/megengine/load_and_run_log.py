@@ -1,7 +1,7 @@
 """Reads results from the printed output of `load_and_run`, MegEngine's C++ benchmark program.
 
-On phones, MegEngine's models are measured with this program. The line that the program prints for
-an iteration depends on its version, and this module reads all known forms.
+On phones, MegEngine's models are measured with `load_and_run`. Each version of the program prints
+the line for an iteration in its own form, and this module reads all known forms.
 
 The program sdk/load-and-run, up to version 8.x, prints `iter 0/10: 245.185ms
 (exec=10.574,device=242.226)`. The program lite/load_and_run 8.9999 prints `iter 0/10: 9.275 ms
@@ -14,10 +14,11 @@ If the output begins with the command line, the options are read from the comman
 output lacks the command line, the options are read from the program's messages, which mention only
 some options.
 
-The file load_and_run_log.json has the patterns of lines. Each pattern comes with the name of a
-method of `LoggedRun`, which is called with the pattern's groups. The file also has the patterns of
-messages about options. The value of an option is the number in the message, or true if the message
-has no number.
+The file load_and_run_log.json has the patterns of the lines that `load_and_run` prints. Each
+pattern comes with the name of a method of `LoggedRun`, which is called with the pattern's groups.
+The file load_and_run_log.json also has the patterns of the messages in which `load_and_run` reports
+its options. The value of an option is the number in the message, or true if the message has no
+number.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Row(NamedTuple):
 
 @dataclass
 class Test:
-    """The iterations that one runner makes with one testcase, or with the input of the run."""
+    """The iterations that one runner executes with one testcase, or with the inputs of the run."""
 
     case: int
     runner: int
@@ -100,7 +101,8 @@ class Test:
 class LoggedRun:
     """The facts about one run, from the lines that have been read so far.
 
-    A method raises a ValueError if its line cannot follow the previous lines.
+    Each method stores the facts of a line; it raises a ValueError if the line cannot follow the
+    previous lines.
     """
 
     version: str
@@ -144,7 +146,7 @@ class LoggedRun:
         self.warmups.append(Row(seconds_of(text), seconds_of(text), None, runner, int(index)))
 
     def take_iteration(self, index: str, count: str, whole: str, host: str, device: str) -> None:
-        """Store the times of an iteration, in the test that it continues or in a new test."""
+        """Store the times of an iteration in its test; the first iteration begins a new test."""
         if index == "0":
             runner = sum(test.case == self.case for test in self.tests)
             self.tests.append(Test(self.case, runner, int(count)))
@@ -181,7 +183,7 @@ class LoggedRun:
     def take_verdict(self, error: str, name: str, id: str) -> None:
         """Store the verdict of an assertion that did not end the run.
 
-        load_and_run does not print the limit of such an assertion.
+        load_and_run does not print the limit of an assertion that does not end the run.
         """
         value = float(error)
         passed = math.isfinite(value)
@@ -212,7 +214,7 @@ class LoggedRun:
         self.take_message(text)
 
     def take_message(self, text: str) -> None:
-        """Store the reason from the last lines of a failed run, or the option in a message."""
+        """Store the facts of a message: the reason for a failure, or the value of an option."""
         what = WHAT.search(text)
         if ENDS.match(text):
             self.ending, self.reason = self.ending or text, what[1] if what else self.reason
@@ -344,7 +346,7 @@ def result_of(run: LoggedRun) -> records.RunResult:
 
 
 def case_result(case: int, verdict: Verdict | None) -> CaseResult:
-    """Return the result of a testcase, which is made from the testcase's worst verdict."""
+    """Return the result of a testcase, given the worst verdict on the testcase."""
     passed, verdicts = (verdict.passed, (verdict,)) if verdict else (None, ())
     return CaseResult(name=f"#{case}", passed=passed, verdicts=verdicts)
 

@@ -1,9 +1,9 @@
 """Writes model files: `--model-dump`, `--layout-transform-dump` and `--get-static-mem-info`.
 
 If the tensors of a graph are in blocks of channels (as in nchw44), lar writes the graph in the
-older of MegEngine's two formats. From a file in the newer format, lite does not copy the weights.
-If the weights of a file in the newer format are not aligned, lite's kernels for blocks crash. From
-a file in the older format, lite copies the weights, and the kernels work.
+older of MegEngine's two formats. When lite loads a file in the newer format, lite does not copy the
+weights. If the weights of a file in the newer format are not aligned, lite's kernels for blocks
+crash. When lite loads a file in the older format, lite copies the weights, and the kernels work.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def write_graph(
 ) -> None:
     """Write a model file with the graph that computes some outputs.
 
-    Each output is given as a name and a variable. `input_name` returns, for the variable of an
-    input, the name that the file gives to the input.
+    Each output is given as a name and a variable. The function `input_name` gets the variable of an
+    input, and returns the name of the input in the file.
     """
     from megengine.core.tensor import megbrain_graph
     from megengine.utils import comp_graph_tools
@@ -159,8 +159,8 @@ def wrong_convolutions(graph: memoryview) -> Iterator[str]:
     """Yield the names of convolutions that convert 8 channels of the plain layout into a block.
 
     The layout search lets a convolution convert up to 8 channels from the plain layout into a
-    block. But the kernel of such a convolution reads 8 channels as a block, and only fewer channels
-    as plain.
+    block. But if the input has exactly 8 channels, the convolution's kernel reads the plain input
+    as if it were a block. The result is wrong.
     """
     from lar.engines.megengine.defects import CONVOLUTIONS, SHAPE
 
@@ -193,7 +193,7 @@ def write_layouts(driver: LiteDriver, _: str) -> None:
 
 
 def write_found(model: str, place: str) -> None:
-    """Read from standard input the model that lite has dumped, write it, and end the process.
+    """Read from standard input a model that lite has dumped, write a model file, and exit.
 
     The names of the inputs, which lite loses, are taken from `model`, the file that lite has
     loaded.
@@ -218,6 +218,6 @@ def write_found(model: str, place: str) -> None:
 def name_of(variable: Any, names: Mapping[str, str]) -> str:
     """Return the name that an input has in the model file.
 
-    In lite, the input has the name of its operator instead.
+    In lite, an input has the name of the operator that stands for the input in the graph.
     """
     return str(variable.name if variable.name in names.values() else names[variable.name])

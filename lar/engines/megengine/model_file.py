@@ -108,10 +108,10 @@ LOW_BITS: Mapping[str, int] = {"QuantizedS1": 1, "QuantizedS4": 4, "Quantized4As
 def read_model(path: Path) -> ModelInfo:
     """Read a description of a MegEngine model file.
 
-    If the file has testcases, the description is that of the model in the file, without the
-    operators that compare outputs. The number of parameters is the number of elements in the
-    floating-point and quantised constants that operators read. Constants with one element are not
-    counted, since MegEngine also stores plain numbers as constants with one element.
+    If the file has testcases, only the model is described, without the operators that compare
+    outputs. The number of parameters is the number of elements in the floating-point and quantised
+    constants that operators read. Constants with one element are not counted, since MegEngine also
+    stores plain numbers as constants with one element.
 
     Raises:
         UsageError: the file cannot be read, is not a MegEngine model, or is damaged.

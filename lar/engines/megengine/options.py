@@ -1,9 +1,9 @@
 """The option table of MegEngine, with a row for each option that MegEngine supports.
 
-The module also has hooks of the rows, which set attributes of the drivers. `lite_options` has the
-fields of LiteOptions, which are set when the network is made. `network_setup` has the calls on the
-network before the model is loaded. `inference_options` has the arguments of the graph's
-optimize_for_inference. `graph_setup` has the calls on the loaded graph.
+The module also has the functions (hooks) that the rows call to set attributes of the drivers.
+`lite_options` has the fields of LiteOptions, which are set when the network is made.
+`network_setup` has the calls on the network before the model is loaded. `inference_options` has the
+arguments of the graph's optimize_for_inference. `graph_setup` has the calls on the loaded graph.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ GRAPH_CALLS: Mapping[Option[Any], Callable[[Any], None]] = {
 def row_of_fields(option: Option[Any]) -> OptionRow[Any, Any]:
     """Return the row of an option whose hook sets fields or arguments, or calls a function.
 
-    The fields are those of lite's options, and the arguments are those of optimize_for_inference.
+    For the lite driver, the hook sets fields of lite's options. For the graph driver, the hook sets
+    arguments of optimize_for_inference, or makes the driver call a function on the loaded graph.
     """
     call, arguments = GRAPH_CALLS.get(option), GRAPH_ARGUMENTS.get(option, ())
 

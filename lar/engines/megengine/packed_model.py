@@ -1,14 +1,15 @@
-"""Reads and writes lite's packed model files: a model with its settings and a fast-run cache.
+"""Reads and writes lite's packed files, which hold a model, its settings and a fast-run cache.
 
 A packed file begins with the text "packed_model", and continues with a FlatBuffers buffer whose
 root is a PackModel. The number before each of the following names is the number of the field in its
 FlatBuffers table.
 
-A PackModel has one field: 0 models, a list with exactly one Model. A Model has the fields 0 header
-(a ModelHeader), 1 info (a ModelInfo) and 2 data (a ModelData). A ModelHeader has the texts 0 name,
-1 info_decryption_method, 2 info_parse_method, 3 model_decryption_method and 4
-info_cache_parse_method, and the flag 5 is_fast_run_cache. A ModelInfo has the bytes 0 data (the
-settings as JSON) and 1 algo_policy (the cache). A ModelData has the bytes 0 data (a model file).
+A PackModel has the field `0 models`, which is a list with exactly one Model. A Model has the fields
+`0 header` (a ModelHeader), `1 info` (a ModelInfo) and `2 data` (a ModelData). A ModelHeader has the
+texts 0 name, 1 info_decryption_method, 2 info_parse_method, 3 model_decryption_method and 4
+info_cache_parse_method, and the flag 5 is_fast_run_cache. A ModelInfo has the fields `0 data` (the
+settings as JSON) and `1 algo_policy` (the cache), which hold bytes. A ModelData has the field `0
+data` (a model file), which holds bytes.
 
 The library lite follows the offsets in a file without checking them, so a damaged file would crash
 the process. This module checks all offsets.
@@ -127,7 +128,7 @@ def plain_graph(packed: PackedModel, name: str) -> memoryview:
     """
     if packed.graph_encrypted:
         hint = "give the model it was made of"
-        raise UsageError("the model in it is encrypted", hint, subject=name)
+        raise UsageError("the model in this file is encrypted", hint, subject=name)
     return packed.graph
 
 
@@ -141,8 +142,8 @@ def write_packed(
     """Write a packed file: a model, with settings and a cache if these are given.
 
     Raises:
-        UsageError: the model is larger than the format holds.
-        LarError: the library that writes the format does not load.
+        UsageError: the model is larger than the format allows. LarError: the library that writes
+        the format does not load.
     """
     try:
         import flatbuffers

@@ -4,9 +4,9 @@ A packed model holds a model, a fast-run cache and some of lite's options. `depl
 with its best settings. A packed model cannot hold layouts, so the graph driver first writes the
 model with its layouts changed.
 
-When a run loads a packed model, lite reads the settings in the file last. These settings replace
-the settings that come from the run's options. Therefore lar refuses an option that the file would
-override.
+When a run loads a packed model, lite reads the settings in the file last. The settings in the file
+replace the settings that come from the run's options. Therefore lar refuses an option that the file
+would override.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ KINDS: dict[str, Any] = {
 
 
 def kind_named(name: str) -> Any:
-    """Return the type for a kind in packed_settings.txt.
+    """Return the Python type of a setting, given its kind in packed_settings.txt.
 
     A kind such as `CPU|CUDA` lists the allowed values.
     """
@@ -139,7 +139,7 @@ def dump_packed(driver: Driver, _: str) -> None:
 
 
 def read_cache_file(path: str, known: bytes | None = None) -> bytes:
-    """Read a cache file, and join its entries with those of another cache, if given.
+    """Return the content of a cache file, joined with the cache `known` if it is given.
 
     Raises:
         UsageError: the file is not a whole cache file.

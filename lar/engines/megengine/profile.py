@@ -132,7 +132,7 @@ class OperatorReader:
     def moves_nothing(self, operator: RawOperator) -> bool:
         """Return whether an operator moves no bytes, because its outputs need no copy.
 
-        Such outputs are constants, values on the host that are read in place, and views of inputs.
+        Constants, values on the host that are read in place, and views of inputs need no copy.
         """
         taken = [self.variables[number] for number in operator.input]
         given = [self.variables[number] for number in operator.output]
@@ -178,7 +178,8 @@ def facts_of(
 def module_of(inputs: Iterable[str], outputs: Iterable[str]) -> str:
     """Return the name of the model's layer that an operator belongs to.
 
-    The layer's name is part of the names of the operator's weights, or else of its outputs.
+    The layer's name is part of the names of the operator's weights. If the operator has no weights,
+    the layer's name is part of the names of the operator's outputs.
     """
     weights = (name for name in inputs if name.endswith((".weight", ".bias")))
     return layer_in((*weights, *outputs), DOTTED)
@@ -272,7 +273,8 @@ def memory_plan_of(raw: RawProfile, places: Mapping[str, int]) -> MemoryPlan:
 
     A chunk of memory is in use from the operator that writes it to the last operator that reads a
     variable in it. The chunks of weights and inputs stay in memory, so no operator begins or ends
-    their use. `static_bytes` is the size of the memory that all other chunks cover together.
+    their use. `static_bytes` is the size of the memory for all chunks, except the chunks of weights
+    and inputs.
     """
     graph = raw.graph_exec
     writers: dict[str, int] = {}

@@ -1,13 +1,13 @@
 """Calls functions of MegEngine's own library that its Python packages do not offer.
 
 The names of C++ functions are mangled by the rules of the Itanium C++ ABI. All names are those of
-MegEngine 1.13.0. If a library lacks one of these names, it is another build.
+MegEngine 1.13.0. If a library lacks one of the names in this module, the library is another build.
 
 The function `attach_profiler` attaches the engine's profiler of operators to the graph of a lite
-network. In contrast, lite's own function `enable_profile_performance` writes all facts about the
-graph after each iteration. To get these facts, lite infers the values of all weights, and the first
-time it also copies the weights. It takes a thirtieth of the time to read only the facts that the
-profiler has recorded.
+network. lite's own function `enable_profile_performance` is not used, since it writes all facts
+about the graph after each iteration. To get the facts about the graph, lite infers the values of
+all weights, and the first time it also copies the weights. Reading only the records of the profiler
+takes a thirtieth of the time that `enable_profile_performance` takes.
 
 The profiler's records contain numbers of operators, but no names. The record `device` has the form
 {operator: {device: times}}. The record `host` has the form {operator: {thread: times}}, with times
@@ -95,8 +95,8 @@ def library_base(flag: str) -> int:
 def read_memory(address: int, size: int) -> bytes:
     """Return bytes of this process's memory, or no bytes if the address is not mapped.
 
-    The system refuses to read an address that is not mapped. A direct access to such an address
-    would crash the process.
+    The system refuses to read an address that is not mapped. A direct access to an address that is
+    not mapped would crash the process.
     """
     with contextlib.suppress(OSError, OverflowError), open("/proc/self/mem", "rb") as memory:
         return os.pread(memory.fileno(), size, address)
@@ -258,7 +258,10 @@ FLAG_ADDRESSES = (0x5CAFBAE8, 0x5CAFBC28, 0x5CAFBD68)
 
 
 class CoreFacts(ctypes.Structure):
-    """A part of a Xbyak::util::Cpu; MKL-DNN divides `threads` by `threads_per_core`."""
+    """The part of a C++ object Xbyak::util::Cpu that says how many threads and cores exist.
+
+    MKL-DNN divides `threads` by `threads_per_core`.
+    """
 
     _fields_ = [
         ("supported", ctypes.c_uint8),

@@ -1,4 +1,4 @@
-"""MNN, through the sessions of its Python package."""
+"""The engine MNN, which lar calls through the sessions of the Python package MNN."""
 
 from __future__ import annotations
 

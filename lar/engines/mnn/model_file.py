@@ -31,7 +31,7 @@ UNSTEADY = ("RandomUniform", "RandomNormal")
 
 
 class NetOperator(NamedTuple):
-    """An operator with the names of its tensors; `elements` is the number of its weights."""
+    """An operator with the names of its tensors; `elements` is the number of weights."""
 
     name: str
     type: str
@@ -166,7 +166,7 @@ def describe_convolution(main: Table, common: Table) -> tuple[dict[str, Any], in
 
 
 def steps_by_mode(operator: DumpedOperator) -> Steps:
-    """Return the steps of an operator whose parameters name them, otherwise an empty tuple."""
+    """Return the steps that an operator's parameters name; empty if they name no steps."""
     known = operator.parameters
     if "activation" in known:
         heavy = "deconv" if operator.type.startswith("Deconv") else "conv"

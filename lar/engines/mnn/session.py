@@ -3,9 +3,9 @@
 The module also writes the dumps and the profile of a session.
 
 Dumped tensors are computed in a separate session, in which MNN keeps the values of all tensors
-(`saveTensors`). The separate session runs the same kernels as the timed session, since the
-converter fuses operators, and sessions do not. Tensors have the names from the `.onnx` file, and
-plain axes, such as NCHW.
+(`saveTensors`). The separate session runs the same kernels as the timed session, since operators
+are fused only by the converter, and never by a session. Tensors have the names from the `.onnx`
+file, and plain axes, such as NCHW.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ DEFAULT_THREADS = 4
 
 
 def import_mnn() -> Any:
-    """Import MNN, and keep the text that MNN prints during the import off standard output.
+    """Import MNN, without letting MNN print on standard output during the import.
 
     Raises:
         EngineMissing: MNN is not installed, or does not load on this machine.
@@ -91,7 +91,7 @@ def import_mnn() -> Any:
 
 @contextlib.contextmanager
 def printed() -> Iterator[Callable[[], str]]:
-    """While the `with` block runs, keep the text that MNN prints off standard output.
+    """While the `with` block runs, catch the text that MNN would print on standard output.
 
     Yield a function that returns the printed text. The text is needed, since MNN prints the reason
     for a failure and does not return it.
@@ -295,7 +295,7 @@ class InterpreterDriver(Driver):
         if self.session.megabytes() == plain.megabytes():
             hint = "leave it out; this processor or the package of MNN lacks the type"
             flag = f"{PRECISION.flag} {asked}"
-            raise UsageError("MNN computes in float32 here", hint, flag=flag)
+            raise UsageError("MNN computes in float32 on this machine", hint, flag=flag)
 
     def convert(self) -> Path:
         """Convert the model, and return the path of the `.mnn` file."""
@@ -370,7 +370,7 @@ def read_values(model: Path) -> tuple[tuple[TensorInfo, ...], dict[str, str]]:
         what = "sequence" if each.sequence else each.dtype
         if what in ("sequence", "map", "optional", "string"):
             end = "its input" if each in inputs else "the output"
-            raise UsageError(f"{end} {each.name} is a {what}, which MNN lacks", subject=model)
+            raise UsageError(f"{end} {each.name} is a {what}, which MNN cannot use", subject=model)
         if each in inputs and each.any_rank:
             problem = (
                 f"its input {each.name} has any number of axes, and MNN needs to know how many"
@@ -386,8 +386,8 @@ def read_values(model: Path) -> tuple[tuple[TensorInfo, ...], dict[str, str]]:
 def convert(model: Path, place: Path) -> str:
     """Convert an `.onnx` model to an `.mnn` file; return the text that the converter printed.
 
-    The converter runs in a process of its own, since the converter may end its process, and since
-    its libraries take memory. Starting the converter's process takes some 20 ms.
+    The converter runs in a separate process, since the converter may end its process, and since the
+    converter's libraries take memory. Starting the converter's process takes some 20 ms.
 
     Raises:
         EngineMissing: the converter is not installed.
@@ -474,7 +474,10 @@ CALLBACKS = "MNN calls lar around each operator: this adds about a microsecond t
 
 
 class Described(NamedTuple):
-    """An operator that a session runs; `multiplications` is in millions, as MNN counts them."""
+    """An operator that a session runs.
+
+    `multiplications` is the number of multiplications in millions, as MNN reports it.
+    """
 
     name: str
     type: str

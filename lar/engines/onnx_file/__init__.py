@@ -61,8 +61,8 @@ def by_format(of_onnx: Method, place: str) -> Method:
 class OwnFormatEngine(OnnxFileEngine):
     """An engine that reads `.onnx` files and files in its own format.
 
-    The package of such an engine contains the module `options` with `ROWS`, the module `model_file`
-    with `KINDS`, and the files `dimensions.json` and `defects.json`. For the engine's own format,
+    The engine's package contains the module `options` with `ROWS`, the module `model_file` with
+    `KINDS`, and the files `dimensions.json` and `defects.json`. For the engine's own format,
     `model_file` also contains `read_model`, `read_operators` and `files_beside`.
     """
 

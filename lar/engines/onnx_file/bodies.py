@@ -1,10 +1,10 @@
 """Reads the graphs inside nodes of an ONNX graph (bodies), and gives their tensors unique names.
 
 A tensor or node of a body is named by its path, which is `NODE/then/NAME`, `NODE/else/NAME` or
-`NODE/body/NAME`. In a path, NODE is the name of the node that contains the body. If that node has
-no name, NODE is the type of the node and a number, such as Loop_0. The number is the node's
-position among all nodes of its type, sorted by the names of their outputs. If a body is inside
-another body, the path of the inner body begins with the path of the outer body.
+`NODE/body/NAME`. In a path, NODE is the name of the node that contains the body. If the node that
+contains the body has no name, NODE is the type of the node and a number, such as Loop_0. The number
+is the node's position among all nodes of its type, sorted by the names of their outputs. If a body
+is inside another body, the path of the inner body begins with the path of the outer body.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def name_control_flow(graph: Message) -> None:
 def bodies_in(outer: Body) -> Iterator[tuple[Message, list[Body]]]:
     """Yield each node of a graph with its bodies.
 
-    The bodies of a node of control flow are the graphs directly inside it. Other nodes have no
-    bodies.
+    The bodies of a node of control flow are the graphs directly inside the node. A node that is not
+    control flow has no bodies.
     """
     for node in outer.graph.node:
         around, flows = (*outer.around, node.op_type), node.op_type in CONTROL_FLOW
@@ -134,10 +134,10 @@ def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator
 
     `name_by_paths` must have renamed the graph before. The inputs of a node with bodies are the
     node's own inputs, then the tensors that its bodies take from outside, then the results of its
-    bodies. In addition, an extra operator is yielded for each input of a body. The input of this
-    extra operator is the node's input that provides the first value, and its output is the input of
-    the body. `outside` has the names of the tensors of the graphs around this graph, without
-    weights.
+    bodies. In addition, an extra operator is yielded for each input of a body. The output of the
+    extra operator is the input of the body. The input of the extra operator is the node's input
+    that provides the first value. `outside` has the names of the tensors of the graphs around this
+    graph, without weights.
     """
     weights = {each.name for each in fields.held_in(graph.graph)}
     known = outside | {*names_given(graph.graph)} - weights

@@ -110,8 +110,9 @@ def read_model(
     The number of parameters is the number of elements in the floating-point constants that
     operators read, and in the integer constants that quantised operators read. Constants with one
     element are not counted, since most of these constants are plain numbers. FLOPs are counted for
-    the given `shapes` of inputs. If no shapes are given, an open batch axis is taken as 1, and
-    `flops_at` in the metadata reports this. If another axis is open, the FLOPs are unknown.
+    the given `shapes` of inputs. If no shapes are given, an open batch axis is assumed to be 1, and
+    `flops_at` in the metadata reports this. If an axis other than the batch axis is open, the FLOPs
+    are unknown.
 
     Raises:
         UsageError: the file or its external weights cannot be read, or the file is damaged or is
@@ -132,7 +133,7 @@ def read_message(path: Path) -> Message:
     """
     if begins_like_ort(read_head(path)):
         problem = "a model in the ORT format, which only ONNX Runtime itself reads"
-        raise UsageError(problem, "give the .onnx file that it was made from", subject=path)
+        raise UsageError(problem, "give the .onnx file from which the model was made", subject=path)
     require_format(path, (ONNX,), "ONNX Runtime")
     try:
         model = fields.open_model(path)
@@ -382,7 +383,7 @@ def refuse_others(path: Path, inputs: Iterable[Message]) -> None:
     """Refuse inputs that are neither tensors nor sequences.
 
     Raises:
-        UsageError: an input has another kind; the error names the input.
+        UsageError: an input is neither a tensor nor a sequence; the error names the input.
     """
     for each in inputs:
         kind = kind_of(each)

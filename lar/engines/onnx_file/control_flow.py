@@ -1,9 +1,9 @@
 """Runs the nodes If, Loop and Scan iteration by iteration, to show the tensors inside them.
 
-An engine provides a `Runnable` for each body, which is a graph inside such a node. An input of a
-body is shown as the output of an extra operator. A tensor inside a loop has a value for each
-iteration. In nested loops, the values of all iterations of all loops are in one list. A tensor in a
-branch that was not executed has no value.
+A body is the graph inside a node of control flow. For each body, the engine provides a `Runnable`.
+An input of a body is shown as the output of an extra operator. A tensor inside a loop has a value
+for each iteration. In nested loops, the values of all iterations of all loops are in one list. A
+tensor in a branch that was not executed has no value.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class EachRound(tuple[Any, ...]):
 def parts_of_value(name: str, value: Any) -> Iterator[Part | Unheld]:
     """Yield the parts of a value that are dumped.
 
-    The values of all iterations of a loop are stacked along a new first axis. If the shapes of
-    these values differ, only the first value is dumped.
+    The values of all iterations of a loop are stacked along a new first axis. If the values of the
+    iterations differ in shape, only the first value is dumped.
     """
     if not isinstance(value, EachRound):
         value = Unheld(name, value.why(name)) if isinstance(value, NoTruth) else value
@@ -85,8 +85,8 @@ def parts_of_value(name: str, value: Any) -> Iterator[Part | Unheld]:
 class Rounds:
     """Runs the iterations of a body, and passes the results of all iterations to `visit`.
 
-    `states` are the values that an iteration passes to the next iteration. `pieces` has all other
-    results of each iteration.
+    `states` are the values that an iteration passes to the next iteration. `pieces` has the results
+    of each iteration that are not `states`.
     """
 
     graph: Runnable
@@ -100,8 +100,9 @@ class Rounds:
         """Run one iteration of the body, and return the outputs of the body.
 
         The inputs of the body are the values `before`, then the states, then the values `behind`.
-        The outputs are the next states, then the pieces. Only a Loop has values `before`. The first
-        output of a Loop's body says whether to continue, and the states come after this output.
+        The outputs of the body are the states for the next iteration, then the `pieces`. `before`
+        is empty, except for a Loop. The first output of a Loop's body says whether to continue, and
+        the states come after this output.
         """
         fed = dict(zip(self.graph.inputs, (*before, *self.states, *behind), strict=False))
         for name, value in fed.items() if self.visit else ():
@@ -119,7 +120,7 @@ class Rounds:
     def show(self) -> None:
         """Pass the operators of the body, with their results in all iterations, to `visit`.
 
-        If the body is inside an outer loop, these results are added to the results from earlier
+        If the body is inside an outer loop, the results are added to the results from earlier
         iterations of the outer loop.
         """
         for node, found in self.seen.values():

@@ -72,8 +72,8 @@ FORMATS = {"float": "<f", "double": "<d"}
 class Field(NamedTuple):
     """The position of one field of a message; `begin` is the offset of the field's tag.
 
-    `value` is the number itself for a varint. For other fields, `value` is the offset of the
-    value's bytes.
+    If the field is a varint, `value` is the number itself. If the field is not a varint, `value` is
+    the offset of the value's bytes.
     """
 
     number: int
@@ -87,7 +87,7 @@ def fields_in(data: bytes | memoryview) -> Iterator[Field]:
     """Yield the fields of a message.
 
     Raises:
-        ValueError: these bytes are not a message.
+        ValueError: the bytes are not a message.
     """
     begin, end = 0, len(data)
     while begin < end:
@@ -141,9 +141,9 @@ def encode_varint(number: int) -> bytes:
 class Message:
     """A protobuf message, whose fields are attributes of this object, as in the package onnx.
 
-    The kind of a message is a key of `SCHEMA`. A missing field has an empty value. If this empty
-    value is a message, a change in the value does not add the missing field. Decoding a field
-    raises a ValueError if the bytes are not a message of this kind.
+    The kind of a message is a key of `SCHEMA`. A missing field has an empty value. If the value of
+    a missing field is a message, changes of this message are lost, since they do not add the field.
+    Decoding a field raises a ValueError if the bytes are not a message of this kind.
     """
 
     def __init__(self, kind: str, data: bytes | memoryview = b"", **values: Any) -> None:
@@ -255,8 +255,8 @@ def encode_field(kind: FieldKind, value: Any) -> bytes:
 def open_model(path: Path) -> Message:
     """Return the model in a file, which is mapped into memory but not read yet.
 
-    The model is empty for a file in ONNX Runtime's own format (ORT), which is not protobuf and has
-    no weights in other files.
+    For a file in ONNX Runtime's own format (ORT), an empty model is returned, since ORT is not
+    protobuf and has no weights in other files.
 
     Raises:
         OSError: the file cannot be read.
@@ -429,8 +429,8 @@ def place_of(tensor: Message) -> Place:
 def tensors_outside(message: Message) -> Iterator[Message]:
     """Yield all tensors of a model whose data is in other files.
 
-    Such tensors may be weights, parts of sparse tensors, or attributes of nodes. Tensors inside
-    control flow and functions are included.
+    A tensor whose data is in another file may be a weight, a part of a sparse tensor, or an
+    attribute. Tensors inside control flow and functions are included.
 
     Raises:
         ValueError: the message is not a model.

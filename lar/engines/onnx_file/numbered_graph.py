@@ -1,9 +1,9 @@
 """Numbers the tensors of an ONNX graph for dumps, in the same way as MegEngine does.
 
-Several engines use these numbers in their dumps. The module also finds scales and zero points of
-quantised tensors. QuantizeLinear, DequantizeLinear, QLinear* and *Integer have the scale and the
-zero point of a tensor among their inputs. DynamicQuantizeLinear has the scale and the zero point
-among its outputs.
+Several engines number the tensors in their dumps by this module. The module also finds scales and
+zero points of quantised tensors. QuantizeLinear, DequantizeLinear, QLinear* and *Integer have the
+scale and the zero point of a tensor among their inputs. DynamicQuantizeLinear has the scale and the
+zero point among its outputs.
 """
 
 from __future__ import annotations
@@ -81,8 +81,9 @@ def quantization_of(each: Scales, values: Mapping[str, Array]) -> Quantization |
 def scales_in(nodes: Sequence[Node], parameters: Sequence[Parameters]) -> list[Scales]:
     """Return the names of the scales and zero points of a graph's tensors.
 
-    First come the scales in operators that write a tensor, then those in operators that read a
-    tensor. The scales of integer products come last.
+    First come the scales that are inputs of the operator that writes the tensor. Then come the
+    scales that are inputs of operators that read the tensor. The scales of integer products come
+    last.
     """
     given: list[Scales] = []
     taken: list[Scales] = []

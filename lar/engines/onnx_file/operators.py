@@ -15,9 +15,9 @@ from lar.engines.operator_facts import facts_beside
 class Role(NamedTuple):
     """A quantised tensor of an operator, and the places of its scale and zero point.
 
-    Place 0 is the first input, and place ~0 (-1) is the first output. The tensor's scale is the
-    product of the scales at the places in `scales`. If a scale has several numbers, each number
-    belongs to one index along the axis `axis` of the tensor.
+    Place 0 is the operator's first input, and place ~0 (which is -1) is its first output. The
+    tensor's scale is the product of the scales at the places in `scales`. If a scale has several
+    numbers, each number belongs to one index along the axis `axis` of the tensor.
     """
 
     tensor: int

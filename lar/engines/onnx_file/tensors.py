@@ -93,7 +93,8 @@ def tensor_of(array: Array, name: str = "", note: str = "") -> Message:
 def dense_of(sparse: Message, folder: Path) -> Message:
     """Convert a sparse tensor to a dense tensor.
 
-    The indices of the sparse tensor are places in the flattened tensor, or places along each axis.
+    The indices of the sparse tensor are positions in the flattened tensor, or positions along each
+    axis.
     """
     values, places = (array_of(each, folder) for each in (sparse.values, sparse.indices))
     array = np.zeros(tuple(sparse.dims), values.dtype)

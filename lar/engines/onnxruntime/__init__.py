@@ -1,4 +1,4 @@
-"""ONNX Runtime, through its Python API."""
+"""The engine ONNX Runtime, which lar calls through the Python API."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The cache file of ONNX Runtime, which holds an optimised model and the key of its run.
+"""The cache file of ONNX Runtime, which holds an optimised model and a key (facts about a run).
 
 The cache file is JSON (`ModelCache`) and holds the graph of the model. The larger weights are in a
 second file beside the cache file. Some weights are stored in a rearranged form, as this processor's
-kernels need them. The cache file names the second file, so replacing the cache file replaces both
-files.
+kernels need them. The cache file contains the name of the second file, so a run that replaces the
+cache file replaces both files.
 
 A CRC-32 detects damage, but not forgery. Protection against forgery is not needed, as nobody gains
 by forging their own cache. A CRC-32 is computed three times as fast as a SHA-256, which matters if
@@ -11,7 +11,7 @@ the second file has gigabytes.
 
 A run loads the cache if the key of the cache fits this run. If the cache is missing or was made for
 another run, the run builds it again. A new cache is first written to a folder beside the old cache.
-After it has been loaded once, the new cache replaces the old cache.
+After the new cache has been loaded once, the new cache replaces the old cache.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ModelCache:
 
     Attributes:
         key: facts about the run for which the model was made, by name.
-        model: the graph with the smaller weights; `model_crc32` is the checksum of these bytes.
+        model: the graph with the smaller weights; `model_crc32` is the checksum of `model`.
         data: the name of the second file, empty if there is no second file; `data_bytes` and
             `data_crc32` are the size and the checksum of this file.
         prepacked: whether some weights are stored in a form that is rearranged for kernels.
@@ -125,7 +125,7 @@ def refusal(path: str | Path, problem: str) -> UsageError:
 
 
 def folder_of(path: str | Path) -> Path:
-    """Return the folder in which a cache file really is, if its path has symbolic links."""
+    """Return the folder of a cache file, after resolving symbolic links in the file's path."""
     return Path(os.path.realpath(path)).parent
 
 
@@ -295,12 +295,13 @@ def build(driver: SessionDriver, output: OutputFile, key: dict[str, str]) -> Any
 def save_and_open(driver: SessionDriver, folder: Path, data: str) -> tuple[bool, bytes, Any]:
     """Save the driver's model and open a session of the saved model.
 
-    Some operators (QLinearConv in ONNX Runtime 1.23) cannot load rearranged weights from a file. A
-    model with such an operator is saved again without rearranged weights.
+    Some operators (QLinearConv in ONNX Runtime 1.23) cannot load rearranged weights from a file. If
+    the saved model cannot be loaded with rearranged weights, the model is saved again without
+    rearranged weights.
 
     Returns:
-        Whether the saved model has rearranged weights, then the content of the model file, and the
-        session.
+        Three values: whether the saved model has rearranged weights, the content of the model file,
+        and the session.
     """
     for prepacked in (True, False):
         save_optimized(driver, folder / "model.onnx", data, prepacked=prepacked)

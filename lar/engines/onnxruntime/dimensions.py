@@ -1,8 +1,9 @@
-"""What a search for the fastest settings tries with ONNX Runtime, and the signs in its profiles.
+"""Lists the choices that a search for the fastest settings tries with ONNX Runtime.
 
-Each option that changes how a model runs is in this module or in `dimensions.json`, if a search
-tries the option. The options that a search does not try are in `not_tried.json`, with the reason.
-By default the engine uses one thread for each core, and binds each thread to a core.
+The module also finds signs in a profile that a choice would save time. Each option that
+changes how a model runs is in this module or in `dimensions.json`, if a search tries the option.
+The options that a search does not try are in `not_tried.json`, with the reason. By default the
+engine uses one thread for each core, and binds each thread to a core.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def dimensions_of(site: Site, _: Path) -> tuple[Dimension, ...]:
 
 
 def providers_here() -> Iterator[Choice]:
-    """Yield a choice for each provider, except the CPU's, whose library is installed."""
+    """Yield a choice for each provider whose library is installed, except for the CPU."""
     for name in filter(library_of, (*ON_NVIDIA, *OTHERS)):
         if name not in ON_NVIDIA:
             yield set_to(table.PROVIDER, name, name)

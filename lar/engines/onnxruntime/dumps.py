@@ -1,8 +1,9 @@
 """Dumps of a session: the results of each operator of the optimised graph, as text or as tensors.
 
-The tensors are computed in separate sessions before the timed iterations. These tensors are right
-for all iterations, since all iterations have the same inputs. Names and numbers of tensors are like
-those in MegEngine's dumps: each operator gets a number, and then each of its outputs gets a number.
+The tensors are computed in separate sessions before the timed iterations. The dumped tensors are
+right for all iterations, since all iterations have the same inputs. Names and numbers of tensors
+are like those in MegEngine's dumps: each operator gets a number, and then each of its outputs gets
+a number.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ class Graph(NumberedGraph):
                 yield name, self.parts_in(name, found[name] if name in around else found.pop(name))
 
     def run(self, names: set[str]) -> dict[str, Any]:
-        """Return the values of tensors outside subgraphs, as objects of the engine, not copied."""
+        """Return the values of tensors outside subgraphs, as objects that the engine owns."""
         model = Message("Model", self.saved.content)
         missing = names.difference(self.outputs)
         model.graph.output += [Message("Value", name=name) for name in missing]
@@ -331,7 +332,7 @@ class SessionIsolation(Isolation):
         """
         part = next((each for each in parts if each.name == name), None)
         if not isinstance(part, Part):
-            raise LarError(part.reason if part else "the engine's value has no such part")
+            raise LarError(part.reason if part else "the engine's value has no part of this name")
         if name not in self.blocked or part.array.ndim != 4:
             return part.array
         if self.is_looped(name):
@@ -404,7 +405,7 @@ class FedGraph(Graph):
 
     @cached_property
     def parameters(self) -> list[dict[str, Any]]:
-        """The parameters of each operator, in which a text stands for a subgraph."""
+        """The parameters of each operator; a parameter that is a subgraph is replaced by a text."""
         return [
             parameters_of(it)
             | {each.name: describe_body(each.g) for each in it.attribute if "g" in each}
@@ -428,8 +429,8 @@ class FedGraph(Graph):
     def filters_in_blocks(self) -> Iterator[tuple[str, list[int]]]:
         """Yield the names and block sizes of the filters that are stored in blocks of channels.
 
-        All these filters have blocks of output channels, and some also have blocks of input
-        channels.
+        Each of the filters has blocks of output channels, and some filters also have blocks of
+        input channels.
         """
         for node, known in zip(self.nodes, self.parameters, strict=True):
             if node.domain == DOMAIN and node.operator == "Conv":

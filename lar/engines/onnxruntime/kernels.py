@@ -8,7 +8,8 @@ blocked layout. ONNX Runtime has no Winograd transformation for CPUs, so the wor
 kind.
 
 In the blocked layout (NCHWc), a tensor of the shape {N,C,H,W} is stored as {N,C/b,H,W,b} for blocks
-of b channels. However, the engine reports the plain shape of such tensors.
+of b channels. However, for a tensor in the blocked layout, the engine reports the plain shape
+{N,C,H,W}.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ def kernel_kind(
 ) -> str | None:
     """Return the kind of kernel of a convolution or matrix product; for other nodes return None.
 
-    `facts` has all tensors and `constants` the constant tensors, by name. `filters` has the
-    original shapes of weights, without the channels that were added to fill blocks.
+    `facts` has the facts about all tensors, by name. `constants` has the facts about the constant
+    tensors. `filters` has the original shapes of weights, without the channels that were added to
+    fill blocks.
     """
     operator = node.op_type
     second_place = FACTS.inputs.get(operator, (0, 1))[1]
@@ -164,7 +166,7 @@ def blocked_tensors(nodes: Iterable[Node]) -> set[str]:
 
 
 def split_blocks(array: Array, block: int) -> Array:
-    """Return a blocked tensor of the shape {N,C,...} with its stored axes {N,C/b,...,b}."""
+    """Reshape a blocked tensor from {N,C,...} to the axes in memory, which are {N,C/b,...,b}."""
     batch, channels, *sizes = array.shape
     return array.reshape(batch, channels // block, *sizes, block)
 
@@ -179,14 +181,13 @@ def join_blocks(array: Array) -> Array:
 
 
 class OptimizedGraph:
-    """The graph of an optimised model, with the nodes inside control flow, and its constants.
+    """The constants of an optimised model, and its nodes, including those inside control flow.
 
     `blocked` has the names of the tensors in the blocked layout, and `layout` is the name of this
     layout. In the blocked layout, channels are added until the last block is full. Therefore
     `filters` has the original shapes of weights, and `channels` has the original numbers of
     channels (None if unknown). `block` is the number of channels in a block. `plain` is the same
-    model with less optimisation, without the blocked layout. The original shapes come from this
-    model.
+    model with less optimisation, without the blocked layout. The original shapes come from `plain`.
 
     Raises:
         ValueError: the content is not a model.
@@ -233,9 +234,10 @@ class OptimizedGraph:
     def taken_facts(
         self, reads: Iterable[str], listed: Sequence[TensorFact]
     ) -> dict[str, TensorFact] | None:
-        """Return a node's inputs by name, or None if the inputs do not match the engine's list.
+        """Return a node's inputs by name, or None if they do not match `listed`, the engine's list.
 
-        The engine's list lacks the constants that were rearranged when the model was loaded.
+        The engine's list of inputs lacks the constants that were rearranged when the model was
+        loaded.
         """
         inputs, rest = dict[str, TensorFact](), [*listed]
         for name in reads:
@@ -289,11 +291,11 @@ def unfilled(
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, int | None]]:
     """Return the original shapes of weights, and the original numbers of channels of tensors.
 
-    The original shapes and numbers are those before channels were added to fill blocks.
+    The original shapes and numbers are from before ONNX Runtime added channels to fill blocks.
 
-    The name of a convolution in the blocked layout comes from an output: of its original
-    convolution, or of an operator that was fused into it. Other operators do not change the number
-    of channels, until a reorder operator removes the added channels.
+    A convolution in the blocked layout is named after the output of the original convolution, or
+    after the output of an operator that was fused into the convolution. After the convolution, no
+    operator changes the number of channels, until a reorder operator removes the added channels.
     """
     shapes = {tensor.name: tuple(tensor.dims) for tensor in plain.initializer}
     filled = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}

@@ -8,9 +8,10 @@ ignores that the engine computes in place or keeps freed memory.
 The profile has the name of each node, and the shapes of the node's tensors in the run. The profile
 has no attributes, and does not have the weights that were rearranged during the load. Attributes
 and weights are in the optimised model, which ONNX Runtime saves. If the profile and the model have
-the same operators in the same order, nodes are matched by this order. Otherwise nodes are matched
-by name. The profile uses `TYPE_INDEX` as the name of a node without a name. Such nodes are matched
-in the order of their indices. The names of reorder operators are ignored.
+the same operators in the same order, nodes are matched by this order. If the orders differ, nodes
+are matched by name. The profile uses `TYPE_INDEX` as the name of a node without a name. Nodes
+without a name are matched in the order of their indices. The names of reorder operators are
+ignored.
 """
 
 from __future__ import annotations
@@ -126,13 +127,13 @@ class RunEvents:
     """What happened in all runs of the engine: executions of operators, and spans within them.
 
     For an operator on the CPU, the engine reports the thread and the time of each execution. For an
-    operator on a device, the time of an execution is the time in which its kernels run. These
-    kernels are in the engine's report or in `works`. If the kernels are unknown, the time in which
-    the operator was dispatched is used, since the engine always reports this time.
+    operator on a device, the time of an execution is the time in which its kernels run. The times
+    of kernels are in the engine's report or in `works`. If the kernels are unknown, the time in
+    which the operator was dispatched is used, since the engine always reports this time.
 
-    `runs` has the nodes of the first run only, and `nodes` the first event of each operator.
-    `executions` have times of the engine's clock and numbers of runs, until `trace` converts these.
-    The first `warmups` runs are not timed.
+    `runs` has the nodes of the first run only. `nodes` has the first event of each operator.
+    `executions` have times of the engine's clock and numbers of runs, until `trace` replaces both
+    by times of lar's clock and by iterations. The first `warmups` runs are not timed.
     """
 
     def __init__(self, events: Iterable[RawEvent], warmups: int = 0) -> None:
@@ -243,8 +244,8 @@ class RunEvents:
     def _of_works(self, works: Iterable[DeviceWork], device: str) -> Iterator[Execution]:
         """Yield the executions on a device, and add the spans of the device's work.
 
-        Each piece of the device's work belongs to the last node that began before the host called
-        for this work, if the node had not ended by then.
+        A piece of the device's work belongs to the last node that began before the host called for
+        this work. If the node had already ended, the work belongs to no node.
         """
         starts = [each.start_ns for each in self.executions]
         owned: defaultdict[int, list[DeviceWork]] = defaultdict(list)
@@ -280,8 +281,8 @@ def here_of(node: Execution) -> dict[str, Any]:
 def facts_in(raw: msgspec.Raw) -> tuple[TensorFact, ...]:
     """Return the shapes and types of the inputs or outputs that an event lists.
 
-    These tensors are not in the engine's list: values that are not tensors, inputs that are left
-    out, and weights that were rearranged during the load.
+    The engine's list leaves out values that are not tensors, inputs that are not given, and weights
+    that were rearranged during the load.
 
     Raises:
         msgspec.MsgspecError: the list has a format that lar cannot read.
@@ -304,7 +305,7 @@ def match_nodes(
 ) -> dict[NodeKey, Message]:
     """Return the node of the optimised model for each event, if this node is certain.
 
-    The first of the `runs` must contain all its nodes.
+    The first element of `runs` must contain all nodes that this run has executed.
     """
     first = [event for run in runs[:1] for event in run.nodes]
     names = {"" if REORDER.fullmatch(node.name) else node.name for node in graph.nodes}
@@ -341,7 +342,7 @@ def label_of(event: RawEvent, names: Container[str]) -> tuple[str, str]:
 
 @dataclass
 class Tensor:
-    """A tensor of one iteration: the execution that computes it, and the last that reads it."""
+    """A tensor of one iteration, with the execution that computes it and its last reader."""
 
     size_bytes: int
     maker: Execution
@@ -543,8 +544,8 @@ def place_runs(
 
     Each run lies within the call that started the run. So each call gives an upper and a lower
     bound for the offset of the engine's clock. `guess_ns` is the offset according to the time of
-    day; the guess is limited to these bounds. Finally, each run gets its own offset, so that the
-    run lies within its own call.
+    day. The guess is limited to the bounds that the calls give. Finally, each run gets its own
+    offset, so that the run lies within its own call.
     """
     pairs = [*zip(runs, calls, strict=False)]
     if not pairs:

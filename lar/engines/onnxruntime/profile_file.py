@@ -14,8 +14,8 @@ is
      "sub_threads": {"140213": {"num_run": 812, ...}, ...}}
 
 Here `main_thread` has times of the calling thread in this execution, in microseconds: the time to
-divide the work, to compute the thread's own part, and to wait for the other threads. All these
-times are 0 if the work of the node is not divided.
+divide the work, to compute the thread's own part, and to wait for the other threads. If the work of
+the node is not divided, the times in `main_thread` are 0.
 
 The engine writes an event when the event has ended, so a run comes after its nodes in the file. The
 engine writes only a limited number of events, and leaves out later events.
@@ -131,7 +131,7 @@ class DeviceRecorder:
         self._filled.append((buffer, valid))
 
     def finish(self) -> list[DeviceWork]:
-        """Stop recording, and return the work on devices, sorted by the times of its calls."""
+        """Stop recording; return the work on devices in the order in which the host called it."""
         self._library.cuptiActivityFlushAll(FORCED)
         for kind in KINDS:
             self._library.cuptiActivityDisable(kind)
@@ -308,7 +308,7 @@ BETWEEN_EVENTS = b"},\n{"  # never within an event: its name is a single line
 
 
 def runs_in(events: Iterable[RawEvent], load: list[RawEvent]) -> Iterator[RawRun]:
-    """Yield each run after its end, and add events outside runs to `load`."""
+    """Yield each run when its last event has been read, and add events outside runs to `load`."""
     nodes: list[RawEvent] = []
     works: list[DeviceWork] = []
     for event in events:
@@ -324,7 +324,7 @@ def runs_in(events: Iterable[RawEvent], load: list[RawEvent]) -> Iterator[RawRun
 
 
 def run_of(event: RawEvent, nodes: Iterable[RawEvent], works: Iterable[DeviceWork]) -> RawRun:
-    """Return a run that has ended, with those of the given nodes that began within the run."""
+    """Return a run that has ended, with all given nodes whose execution began within the run."""
     own = sorted((it for it in nodes if event.ts <= it.ts <= event.ts + event.dur), key=START)
     start_ns, end_ns = event.interval
     # Times are rounded down, so the run's end may seem to be before its last node's end.
@@ -333,7 +333,9 @@ def run_of(event: RawEvent, nodes: Iterable[RawEvent], works: Iterable[DeviceWor
 
 
 def events_in(path: str) -> Iterator[RawEvent]:
-    """Yield the events in a file, which has one event in each line, and keep few in memory at once.
+    """Yield the events in a file, which has one event in each line.
+
+    Only a few events are in memory at once.
 
     Raises:
         msgspec.MsgspecError, ValueError: the file is damaged.
@@ -368,7 +370,7 @@ def escape_name(found: re.Match[bytes]) -> bytes:
 
 
 def work_of(event: RawEvent, node: RawEvent) -> DeviceWork:
-    """Return the engine's own report of a kernel of a node, or of a copy, which has no grid."""
+    """Return the work of a node on a device: a kernel, or a copy, which has no grid."""
     args = event.args
     is_copy = args.grid_x in ("", "-1")
     return DeviceWork(
@@ -389,8 +391,9 @@ class ThreadUses:
     def add(self, operator: int, found: RawScheduling | str, *, timed: bool) -> None:
         """Add what one execution of an operator reports about the use of threads.
 
-        An execution of the warm-up (`timed` is false) only sets the counts from which later
-        executions are counted. A session without threads of its own reports no use of threads.
+        An execution of the warm-up (`timed` is false) is not added. From the warm-up, only the
+        number of tasks of each thread is stored, which is subtracted later. A session without
+        threads of its own reports no use of threads.
         """
         if isinstance(found, str):
             return

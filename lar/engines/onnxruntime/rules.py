@@ -1,4 +1,4 @@
-"""The rules for options of ONNX Runtime (`rules.json`), and checks of names of its settings."""
+"""The rules for options of ONNX Runtime (`rules.json`), and checks of the names of settings."""
 
 from __future__ import annotations
 

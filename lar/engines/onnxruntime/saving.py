@@ -66,10 +66,10 @@ def save_optimized(
 ) -> None:
     """Save the driver's model, optimised as the driver's options say.
 
-    `weights` is the name of the file, in the folder of `path`, for the larger constants. Without
-    this file, ONNX Runtime would save references to the weight files of the original model. With
-    `prepacked`, the file also has weights in the form into which operators would rearrange them
-    during the load.
+    `weights` is the name of the file, in the folder of `path`, for the larger constants. Without a
+    file for the larger constants, ONNX Runtime would save references to the weight files of the
+    original model. With `prepacked`, the file also has weights in the form into which operators
+    would rearrange them during the load.
     """
     set_entry = driver.options.add_session_config_entry
     set_entry(WEIGHTS, weights)
@@ -127,7 +127,8 @@ def align_weights(model: Message, place: Path) -> None:
 def drop_lost_inputs(model: Message, session: Any) -> bool:
     """Remove inputs of a saved model whose default values ONNX Runtime has removed.
 
-    If these inputs were not removed, the saved model would require values for them.
+    If an input without its default value were not removed, the saved model would require a value
+    for this input.
 
     Returns:
         Whether any input was removed.
@@ -160,10 +161,10 @@ def release_memory() -> None:
 def drop_repeated_constants(model: Message, folder: Path) -> None:
     """Remove the repeated constants inside control flow from a saved model.
 
-    If the weights are in a separate file, ONNX Runtime (1.23) writes such constants twice, and
-    cannot load the saved model. The first copy of a constant is removed; it is a tensor or a
-    Constant operator, as in the loaded graph. The last copy is stored like other weights, and is
-    not removed. Sparse constants are converted to dense tensors, since ONNX Runtime writes the
+    If the weights are in a separate file, ONNX Runtime (1.23) writes constants inside control flow
+    twice, and cannot load the saved model. The first copy of a constant is removed; it is a tensor
+    or a Constant operator, as in the loaded graph. The last copy is stored like other weights, and
+    is not removed. Sparse constants are converted to dense tensors, since ONNX Runtime writes the
     indices of sparse constants with a type that it cannot read.
     """
     from lar.engines.onnx_file.tensors import dense_of  # imports NumPy
@@ -259,7 +260,7 @@ def write_model(driver: SessionDriver, place: Path, optimize: bool) -> None:
     if begins_like_ort(read_head(source)):
         raise UsageError(
             "a folder of testcases cannot contain a model in the ORT format",
-            "give the .onnx file that it was made from",
+            "give the .onnx file from which the model was made",
             subject=source,
         )
     if optimize:
@@ -270,7 +271,7 @@ def write_model(driver: SessionDriver, place: Path, optimize: bool) -> None:
     for name in files_beside(place):
         if os.path.isabs(name) or ".." in Path(name).parts:
             raise UsageError(
-                f"its weights are in {name}, outside its folder",
+                f"the weights are in {name}, outside the model's folder",
                 "export the model with its weights in the same folder",
                 subject=source,
             )

@@ -83,7 +83,7 @@ def graph_alone(
 
 
 def model_alone(graph: Message, *domains: str) -> bytes:
-    """Return a model of a graph; `domains` are the domains of its operators besides ONNX's own."""
+    """Return a model of a graph; `domains` are domains of operators besides ONNX's own domain."""
     opsets = [Message("Opset", domain=domain, version=1) for domain in domains]
     opsets.append(Message("Opset", version=17))
     return Message("Model", ir_version=8, graph=graph, opset_import=opsets).encode()
@@ -267,7 +267,10 @@ class SessionDriver(Driver):
 
     @cached_property
     def gpu(self) -> providers.CudaDevice | None:
-        """The CUDA device of the run, None if the run uses no such device or it is missing."""
+        """The CUDA device of the run, None if the run uses no CUDA device.
+
+        The result is also None if this machine lacks the device.
+        """
         number = table.CUDA.of(self.spec.settings) or 0
         devices = providers.cuda_devices() if self.asked_provider() in providers.DEVICES else ()
         return devices[number] if number < len(devices) else None
@@ -300,7 +303,7 @@ class SessionDriver(Driver):
             flag, offered = providers.flag_for(self.spec.settings), ", ".join(ran_on)
             name = f" {providers.short_name(asked)}" if flag == table.PROVIDER.flag else ""
             raise UsageError(
-                f"{flag}{name}: ONNX Runtime could not use the device, it offers {offered}",
+                f"{flag}{name}: ONNX Runtime could not use the device, only {offered}",
                 "check the device's driver and the libraries that the provider needs",
             )
         self.fire_hooks("after_load")
@@ -417,7 +420,7 @@ class SessionDriver(Driver):
 
 
 def run_options(onnxruntime: Any, entries: Mapping[str, str]) -> Any:
-    """Return RunOptions with these configuration entries."""
+    """Return the engine's RunOptions with the given configuration entries."""
     options = onnxruntime.RunOptions()
     for key, value in entries.items():
         options.add_run_config_entry(key, value)
@@ -492,7 +495,7 @@ def choose_provider(driver: SessionDriver, name: object) -> None:
 
 
 def warn_of_fallback(driver: SessionDriver, name: str) -> None:
-    """Add a note for the user: which operators the CPU runs since the provider cannot run them."""
+    """Add a note for the user with the operators that the CPU runs in place of the provider."""
     if "," in name and (found := providers.operators_on_cpu(driver.session)):
         name = providers.short_name(driver.providers[0])
         driver.notes.append(f"the CPU runs what {name} cannot: {found}")

@@ -1,4 +1,4 @@
-"""OpenVINO, through its Python API."""
+"""The engine OpenVINO, which lar calls through the Python API."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def tensor_name(output: Any) -> str:
 def shape_of(value: Any) -> Shape:
     """Return the shape of an input or output, in which None stands for an open axis.
 
-    The result is None if the number of axes is open too.
+    The result is None if even the number of axes is open.
     """
     shape = value.get_partial_shape()
     if shape.rank.is_dynamic:
@@ -188,7 +188,7 @@ class CompiledDriver(Driver):
         return self.threads_of(self.core.compile_model(tiny, self.device, config))
 
     def threads_of(self, compiled: Any) -> int | None:
-        """Return the number of CPU threads that compute one request, or None on other devices."""
+        """Return how many CPU threads compute one request, None if the device is not the CPU."""
         if self.device != "CPU":
             return None
         threads, streams = map(compiled.get_property, ("INFERENCE_NUM_THREADS", "NUM_STREAMS"))
@@ -213,7 +213,7 @@ class CompiledDriver(Driver):
 
     @property
     def model(self) -> Any:
-        """The model that was compiled, with the shapes in the file or of the fed inputs."""
+        """The compiled model, with the shapes in the file or the shapes of the fed inputs."""
         return self.first.source if self.first.reshaped is None else self.first.reshaped
 
     @cached_property
@@ -248,11 +248,11 @@ class CompiledDriver(Driver):
     def check_type(self, info: TensorInfo) -> None:
         """Raise an error if lar cannot feed the element type of an input to OpenVINO.
 
-        Strings are an example. OpenVINO accepts elements of such types, but damages its own memory
-        when it frees the tensor.
+        For example, OpenVINO accepts a tensor of strings, but damages its own memory when it frees
+        this tensor.
 
         Raises:
-            UsageError: the input's elements have such a type; the error names the type.
+            UsageError: lar cannot feed the type of the input's elements; the error names the type.
         """
         if info.dtype not in FED.values():
             what = f"the model's input {info.name} is a tensor of {info.dtype}"

@@ -57,7 +57,7 @@ def dump_graph(driver: CompiledDriver, _: object) -> None:
 
 
 def layer_of(region: Region, arrays: dict[Any, Array]) -> Layer:
-    """Return the part of a dump for one region, and remove its outputs from `arrays`."""
+    """Return the part of a dump for one region, and remove the region's outputs from `arrays`."""
     node = region.node
     given = {tensor_name(it): arrays.pop(it) for it in region.outputs}
     parameters = {STEPS: ",".join(region.steps), "kernel": node.kernel, "precision": node.precision}
@@ -125,9 +125,9 @@ class TakenTensors:
     def run_cut(self, compiled: Any, outputs: Sequence[Any], at: Sequence[Any]) -> dict[Any, Array]:
         """Return the values of `outputs` from a model that may be cut at the tensors `at`.
 
-        The values at the cuts must be fed to the model. The model is run until its results for
-        these tensors equal the values that were fed. In each run, the value of at least one more of
-        these tensors becomes right.
+        At first, nearly right values of the tensors `at` are fed. The model is run until its
+        results for the tensors `at` equal the values that were fed. In each run, the value of at
+        least one more tensor of `at` becomes right.
         """
         fed = {it: self.near[it] for it in at}
         for _ in range(len(at) + 1):

@@ -4,7 +4,8 @@ For each node of the executed graph, OpenVINO reports the names of the model's o
 (`originalLayersNames`), the node's kernel and the node's layout. The outputs of a node are the
 outputs of the last of the operators in the node. If operators outside the node read outputs of the
 node's other operators, these are also outputs of the node. A region is the set of the model's
-operators between such outputs. Dumps and profiles show a region as one operator.
+operators that compute the outputs of one node from the outputs of other nodes. Dumps and profiles
+show a region as one operator.
 """
 
 from __future__ import annotations
@@ -67,10 +68,10 @@ APPENDED = re.compile(r"(\.\d+)+$")
 
 
 class ExecutedNode(NamedTuple):
-    """A node of the executed graph; `origins` has the names of the model's operators in it.
+    """A node of the executed graph.
 
-    `precision` is the type in which the node computes, or the type of its weights if these are
-    integers.
+    `origins` has the names of the model's operators in the node. `precision` is the type in which
+    the node computes, or the type of its weights if these are integers.
     """
 
     order: int
@@ -83,7 +84,7 @@ class ExecutedNode(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The name to show for the node: the name of the first of the model's operators in it."""
+        """The name to show for the node: the name of the node's first operator in the model."""
         return (self.origins or (self.name,))[0].removesuffix("/WithoutBiases")
 
 
@@ -143,7 +144,7 @@ def constants_in(operators: Iterable[Any]) -> set[Any]:
 
 
 class ExecutedGraph:
-    """The executed graph of a compiled model, and the model's regions that its nodes compute."""
+    """The executed graph of a compiled model, with the model's region that each node computes."""
 
     def __init__(self, model: Any, compiled: Any) -> None:
         self.operators = model.get_ordered_ops()
@@ -161,8 +162,8 @@ class ExecutedGraph:
     def with_own_names(self, nodes: Sequence[ExecutedNode]) -> list[ExecutedNode]:
         """Return nodes with the names that operators have in the model.
 
-        If OpenVINO converts an output to another type, it adds a node for this. The node that
-        computes the output then gets a longer name, and the conversion keeps the operator's name.
+        If OpenVINO converts an output to another type, it adds a node for the conversion. The added
+        node gets the operator's name, and the node that computes the output gets a longer name.
         """
         seen = {name for node in nodes for name in node.origins}
 
@@ -197,9 +198,9 @@ class ExecutedGraph:
         def is_given(output: Any, node: ExecutedNode) -> bool:
             """Return whether an output of a node's operator is an output of the node.
 
-            It is an output of the node if an operator outside the node reads it. For the node's
-            last operator, it is enough that any operator reads the output, or that the output has a
-            name.
+            An operator's output is an output of the node if an operator outside the node reads this
+            output. An output of the node's last operator is also an output of the node if any
+            operator reads the output, or if the output has a name.
             """
             takers = [it.get_node() for it in output.get_target_inputs()]
             is_last = output.get_node() == self.computing[node][-1]
@@ -262,7 +263,7 @@ class ExecutedGraph:
         return value.get_node() in self.constants
 
     def steps_of(self, operators: Iterable[Any]) -> tuple[str, ...]:
-        """Return the kinds of operators, without moves of data if there are other kinds."""
+        """Return the kinds of operators; moves and casts are left out if there are other kinds."""
         found: list[str] = []
         for operator in operators:
             kind = KINDS.kind_of(operator.get_type_name())
@@ -280,7 +281,7 @@ def cut_model(openvino: Any, model: Any, at: Mapping[Any, Any], ends: Iterable[A
     """Return a copy of a model that computes only the part between some tensors.
 
     The copy's results are the tensors `ends`. The inputs of the copy are the tensors in `at`, which
-    are not computed in the copy; `at` has the shapes of these inputs.
+    are not computed in the copy. `at` maps each input of the copy to its shape.
 
     Raises:
         RuntimeError: the results need an input of the model that is not in `at`.
@@ -347,7 +348,7 @@ def files_beside(path: Path) -> tuple[str, ...]:
         return (weights.name,)
     if b'type="Const"' in path.read_bytes():
         raise UsageError(
-            f"its weights {weights.name} are missing", "keep them beside the model", subject=path
+            f"the weights {weights.name} are missing", "keep weights beside the model", subject=path
         )
     return ()
 

@@ -1,4 +1,4 @@
-"""The option table of OpenVINO: a row for each supported option, and checks of its properties."""
+"""The option table of OpenVINO: a row for each supported option, and a check of properties."""
 
 from __future__ import annotations
 

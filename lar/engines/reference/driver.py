@@ -1,8 +1,8 @@
-"""The evaluator driver: a model computed in float64 on the calling thread, operator by operator.
+"""The evaluator driver, which computes a model in float64, operator by operator, in one thread.
 
 While it computes the first run, the driver also writes dumps, with tensors in float64. If the right
-value of a tensor is not certain (it has no "truth"), the dump leaves the tensor out and has the
-reason. Names and numbers of tensors are like those in MegEngine's dumps: each operator gets a
+value of a tensor is not certain (it has no "truth"), the dump contains the reason in place of the
+tensor. Names and numbers of tensors are like those in MegEngine's dumps: each operator gets a
 number, and then each of its outputs gets a number.
 """
 
@@ -362,7 +362,8 @@ class EvaluatorDriver(Driver):
         """Compute the outputs, and in the first run write the dump that the user asked for.
 
         Raises:
-            Misfit, UsageError: no output can be computed, and the run writes no file.
+            Misfit, UsageError: no output can be computed. If the run writes files, no error is
+            raised.
         """
         visits, self.visits = self.visits, []
 

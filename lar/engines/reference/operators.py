@@ -278,7 +278,7 @@ def normalize_locally(call: Call) -> Array:
 
 @implements("Erf")
 def error_function(call: Call) -> Array:
-    """Return the error function in float64; ONNX's implementation rounds it to float32."""
+    """Return the error function in float64; ONNX's implementation rounds the result to float32."""
     return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(call.inputs[0]))
 
 
@@ -317,7 +317,7 @@ def align_regions(call: Call) -> Any:
 
 @implements("ZipMap", domains=(LEARNING,))
 def name_columns(call: Call) -> list[dict[Any, Any]]:
-    """Return a map for each row of a tensor; the map has the value in each column by its name."""
+    """Return a dict for each row of a tensor, with the value of each column by its name."""
     names = call.get("classlabels_strings") or call.get("classlabels_int64s")
     rows = call.inputs[0].reshape(-1, len(names))
     return [dict(zip(names, map(np.asarray, row), strict=True)) for row in rows]
@@ -395,8 +395,8 @@ def activations_of(call: Call, usual: Sequence[str]) -> Iterator[Activation]:
     """Yield the activation functions that an operator names; by default, the `usual` functions.
 
     Each function already has its parameters, such as alpha and beta. If the operator has the
-    attribute `clip`, the inputs of these functions are clipped, except those of the last function
-    of an LSTM, which is applied to the memory.
+    attribute `clip`, the inputs of the activation functions are clipped. The last function of an
+    LSTM, which is applied to the memory, is an exception.
     """
     given = [iter(call.get(f"activation_{name}", ())) for name in ("alpha", "beta")]
     for at, name in enumerate(call.get("activations") or usual):
@@ -702,7 +702,7 @@ def windows_of(
     """Return the windows {N,C,pixels...,kernel...} of a tensor, for a convolution or pooling.
 
     The tensor has the axes {N,C,...}, and the windows are views of the tensor, not copies. `given`
-    are the operator's attributes. The second result says whether some windows go beyond the padding
+    are the operator's attributes. The second result is true if a window goes beyond the padding
     that the attributes give.
     """
     count, beyond, reaches = len(kernel), False, []
@@ -804,7 +804,7 @@ def pool_mean(call: Call) -> Array:
 
     Raises:
         NoTruthHere: windows go beyond the padding. Before opset 19, the standard does not say
-            whether the mean includes the values there.
+            whether the mean includes the values beyond the padding.
     """
     (x,), kernel = call.inputs, call.get("kernel_shape")
     windows, beyond = windows_of(x, kernel, call.attributes)

@@ -193,7 +193,7 @@ class TestFormat:
         packed = unpack_model(content)
         assert packed.graph_encrypted
         assert not packed.info_encrypted
-        refused("it: the model in it is encrypted", plain_graph, packed, "it")
+        refused("it: the model in this file is encrypted", plain_graph, packed, "it")
 
 
 def build_packed(

@@ -414,5 +414,5 @@ def test_weights_that_a_testcase_folder_cannot_hold_are_not_packed(
         *("--allow-external-data", str(folder.parent)),
     )
     assert done.returncode == 2
-    assert "outside its folder" in done.stderr
+    assert "outside the model's folder" in done.stderr
     assert sorted(path.name for path in folder.iterdir()) == ["m.onnx"]
