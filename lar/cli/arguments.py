@@ -211,7 +211,7 @@ class Parser(argparse.ArgumentParser):
                 metavar="SIZE",
                 type=parse_bytes,
                 default=argparse.SUPPRESS,  # so that an action's parser keeps an earlier value
-                help="raise the limit on a file's size, also after unpacking, to SIZE (as 8G)",
+                help="let lar read files of up to SIZE, such as 8G, before and after unpacking",
             )
 
     def parse_known_args(  # type: ignore[override]

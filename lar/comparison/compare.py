@@ -1,8 +1,8 @@
 """Compares two dumps: matches tensors, measures errors, judges outputs, and proves the cause.
 
-If there are more than two sides, the first side is compared with each other side. These comparisons
-show the side that differs from most of the other sides. Two sides can also be compared with the
-truth, which means the reference values that the model should give.
+If there are more than two sides, the first side is compared with each other side. The comparisons
+show which side differs from most of the other sides. Two sides can also be compared with the truth,
+which means the reference values that the model should give.
 
 Besides the finding, a comparison has notes, a list of the tensors that only one side has, and a
 list of the outputs that were not compared.
@@ -132,7 +132,8 @@ def find_unmatched(paired: Paired) -> Iterator[UnmatchedTensor]:
 def describe_moved(node: Node, paired: Paired) -> str:
     """Say in words which tensor's data a moved copy holds; empty for a tensor that is no copy.
 
-    A tensor on the way from an original to a copy is described too.
+    If several operators make a copy, the tensors between the original and the copy are described
+    too.
     """
     originals = paired.twins.originals
     if node in originals:
@@ -146,7 +147,7 @@ def describe_moved(node: Node, paired: Paired) -> str:
 
 
 def describe_fused(node: Node, paired: Paired, side: int) -> str:
-    """Say in words which fused operator of the other side contains a tensor; otherwise empty."""
+    """Say in words which fused operator of the other side contains a tensor; empty if none does."""
     for each in results_of(node, paired.by_node):
         twin = paired.by_node[each][:2][1 - side]
         maker = twin.operator.type if twin.operator else "an operator"
@@ -288,7 +289,7 @@ def judge(paired: Paired, search: Search, only: Only, *, isolate: bool) -> Compa
 def find_deciding(paired: Paired, only: Only) -> list[Pair]:
     """Return the pairs that decide the finding: the outputs, or all computed tensors.
 
-    All computed tensors decide if the user asks for it, if no output could be compared, or if a
+    All computed tensors are returned if `only` is "common", if no output could be compared, or if a
     dump has no operators.
     """
     computed = [pair for pair in paired.pairs if not paired.found(pair).is_input]
@@ -343,10 +344,11 @@ def find_finding(
 
 
 def rounding_of(tensors: Iterable[TensorComparison]) -> tuple[str, float | None]:
-    """Return the coarse type whose rounding explains differences, and the lowest SNR of an output.
+    """Return the coarse type whose rounding explains all differences, and an SNR.
 
-    The ratio of signal to noise (SNR) is in dB. The type is empty if float32 explains all
-    differences.
+    The SNR is the lowest ratio of signal to noise of an output, in dB.
+
+    The type is empty if float32 explains all differences.
     """
     computed = [(it, it.figures) for it in tensors if it.precision and it.figures]
     if not any((figures.relative_l2 or 0.0) > FINE for _, figures in computed):
@@ -553,7 +555,7 @@ def tensor_of_sides(
     """Return a tensor of the first side with the matching tensors of the other sides.
 
     `passed` says for each side after the first side whether the whole side agrees with the first
-    side. `between` has, for any two of these later sides, the pairs of tensors that agree.
+    side. `between` has, for any two sides after the first side, the pairs of tensors that agree.
     """
     known = [(side, pair) for side, pair in enumerate(row, 1) if pair is not None]
     groups: list[list[int]] = [[0]]
@@ -633,11 +635,13 @@ def judge_by_truth(
 
 
 def without_doubt(found: Comparison, against: Comparison, side: int) -> tuple[Findings, list[str]]:
-    """Return how a side differs from reference values, and operator types with doubtful values.
+    """Return how a side differs from reference values, and which reference values are doubtful.
+
+    The second value of the result has the types of the operators with doubtful reference values.
 
     The reference values of an operator are doubtful if both sides agree with each other, but not
-    with these values. A side is at fault only at operators where the two sides also differ from
-    each other.
+    with the reference values. A side is at fault only at operators where the two sides also differ
+    from each other.
     """
     blamed = {(it.output.actual, it.output.expected)[side].key for it in found.culprits}
     compared = {(it.actual, it.expected)[side].key for it in found.tensors}
@@ -657,7 +661,7 @@ def without_doubt(found: Comparison, against: Comparison, side: int) -> tuple[Fi
 def has_coarse_tensors(dump: Dump) -> bool:
     """Return whether a dump has quantised tensors or tensors of half precision.
 
-    The model of such a dump may have been made from another model, by quantising or by casting to
-    half precision.
+    If a dump has such tensors, its model may have been made from another model, by quantising or by
+    casting to half precision.
     """
     return any(it.quantization is not None or it.dtype in ("float16", "BFloat16") for it in dump)

@@ -134,12 +134,12 @@ class Prover:
         """
         operators, actual = self.operators(0), tensor_of(pair.actual)
         if pair.actual not in self.fed[0] and operators.find_missing([actual]):
-            raise LarError(f"the engine of {self.letters[0]} cannot compute this tensor alone")
+            raise LarError(f"the engine of {self.letters[0]} cannot run this operator by itself")
         before = self.values_before(pair.actual)
         named = {tensor_of(it.actual).name: array for it, array in before.items()}
         array = operators.compute(actual, named)
         if squeezed(array.shape) != squeezed(actual.shape):
-            raise LarError(f"alone it gives the shape {array.shape}")
+            raise LarError(f"run by itself, it gives the shape {array.shape}")
         found = self.measure.measure_alone(pair, array, before, self.compared)
         return Alone(found, frozenset(region_of(pair.actual, self.fed_before(pair.actual, 0))))
 
@@ -154,13 +154,13 @@ class Prover:
         fed = self.fed_before(node, 0)
         for each in region_of(node, fed):
             if each.is_input or each.operator is None:
-                raise LarError("it has no twin in the other dump", subject=each.name)
+                raise LarError("the other dump has no matching tensor", subject=each.name)
         pairs = [self.pairs[each] for each in sources_of(node, fed)]
         values, compared = self.measure.values, self.compared
         return {it: stored_as(it, values, compared[it.actual].axes) for it in pairs}
 
     def check_repeated(self, pair: Pair) -> None:
-        """Check that the operators of each side, run alone, repeat the output in that side's dump.
+        """Check that each side's operators, when run alone, give the output in that side's dump.
 
         The operators of a side get the inputs that the dump of this side holds.
 
@@ -249,7 +249,7 @@ def converted(array: Array, actual: DumpedTensor, quantization: Quantization | N
     element = BY_DTYPE.get(actual.dtype)
     unscaled = quantization is None and "uantized" in actual.dtype
     if element is None or element.bits or element.name == "BFloat16" or unscaled:
-        raise LarError(f"numbers cannot be fed as {actual.dtype}", subject=actual.name)
+        raise LarError(f"lar cannot feed numbers of the type {actual.dtype}", subject=actual.name)
     wanted = np.dtype(element.storage)
     if quantization is not None or (wanted.kind in "iu" and array.dtype.kind == "f"):
         return integers_of(array, quantization or Quantization(scale=(1.0,)), wanted)
@@ -290,7 +290,8 @@ class Blame(NamedTuple):
     `alone` is the result of running the operators alone. `scale` says in words what is wrong with
     the scale of the output; empty if nothing is known. With `is_coarse`, the scale is too coarse
     for the compared values, but other inputs of the model may fill the range of the scale. With
-    `is_misread`, an operator that takes the output reads a bias by the wrong scale of this output.
+    `is_misread`, the scale of the output is wrong, and the next operator reads its bias by this
+    scale.
     """
 
     actual: tuple[Node, ...]
@@ -343,8 +344,8 @@ class Search:
     def find_inside(self) -> list[Blame]:
         """Find wrong operators although rounding explains the differences of the outputs.
 
-        At such an operator both sides round alike, or the error is far larger than the rounding of
-        both sides explains.
+        An operator is run alone if both sides round its numbers alike, or if its error is far
+        larger than rounding explains.
         """
         rounding, found = self.paired.measure.rounding, self.paired.found
         first = filter(self.is_first, self.paired.pairs)
@@ -411,7 +412,8 @@ class Search:
         """Blame the first pair whose error is at least `SUSPECT` times the tolerance.
 
         This search is done if the outputs differ, but no operator's output differs when the
-        operator is run alone. Behind such a pair, errors grow as rounding errors do.
+        operator is run alone. After the first pair, errors grow as rounding errors do, so that
+        later pairs are not blamed.
         """
         for pair in pairs:
             found = self.alone.get(pair.actual, Alone()).found
@@ -423,9 +425,9 @@ class Search:
     def heals(self, pair: Pair, alone: Alone) -> bool:
         """Return whether the difference of a pair vanishes in the pairs behind it.
 
-        If the difference vanishes, the two tensors are different quantities. For example, only one
-        of the two tensors has been multiplied by a factor, because the other side applies the
-        factor later.
+        If the difference vanishes, the two tensors are different quantities, and their operator is
+        not at fault. For example, only one of the two tensors has been multiplied by a factor,
+        because the other side applies the factor later.
         """
         found = alone.found
         if found is None or self.paired.found(pair).is_output:
@@ -508,7 +510,7 @@ def blame_of(pair: Pair, paired: Paired, alone: Alone) -> Blame:
 
 
 def without_behind(blames: Sequence[Blame], others: Sequence[Blame]) -> list[Blame]:
-    """Return the culprits in `blames`, except culprits in `others` and culprits behind `others`."""
+    """Return the culprits in `blames` that are neither in `others` nor behind one of `others`."""
     ends = {node for blame in others for node in (*blame.actual, *blame.expected)}
     behind = with_results(ends)
     return [it for it in blames if behind.isdisjoint((*it.actual, *it.expected))]

@@ -334,7 +334,7 @@ class PairOfBlocks:
 
 
 def with_mask_of(actual: Array, expected: Array) -> Array:
-    """Return an actual block; where both sides mean minus infinity, use the expected numbers.
+    """Return an actual block, with the expected number where both sides mean minus infinity.
 
     The mask of an attention contains -1e9 for minus infinity, or in float16 -65504 or -inf.
     """
@@ -431,9 +431,9 @@ def size_of(elements: Elements) -> Size:
 
 
 def add_up(elements: Elements, fill: float) -> tuple[Any, int, bool]:
-    """Return the sum of squares of all finite elements below a fill, and how many these are.
+    """Return the sum of squares, and the number, of all finite elements below a fill.
 
-    The third value says whether these elements may contain fills.
+    The third value of the result says whether the elements may contain fills.
     """
     dtype = working_type(elements.dtype, elements.dtype)
     total, counted, may_have_fills = np.longdouble(0.0), 0, False

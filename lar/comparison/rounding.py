@@ -12,13 +12,13 @@ products in a usual convolution. If only the factors are rounded, as in TF32, th
 of u, and storing adds no error. Weights that are stored in the coarse type add a rounding error
 too.
 
-An operator also passes on the errors of its inputs. An addition or a maximum adds up these errors,
-and other operators may enlarge the errors several times. An error is the length of the difference,
-divided by the length of the tensor. An operator is at fault if its error is much larger than the
-error that these rules give.
+An operator also passes on the errors of its inputs. An addition or a maximum adds up the errors of
+its inputs, and other operators may enlarge the errors several times. An error is the length of the
+difference, divided by the length of the tensor. An operator is at fault if its error is much larger
+than the error that these rules give.
 
 The rules for rounding apply to sides that compute in a type coarser than float32. Two float32 runs
-are compared with a fixed tolerance, which detects errors smaller than the error of any cast.
+are compared with a fixed tolerance, which is smaller than the error of a cast to any coarser type.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Explained(NamedTuple):
 class Step(NamedTuple):
     """The step between neighbouring values of a quantised type, its bits, and its range.
 
-    `ends` has the lowest and the highest value as numbers of steps.
+    `ends` has the lowest and the highest value, each divided by the step.
     """
 
     size: float
@@ -272,7 +272,7 @@ class Rounding:
                     yield side, node.tensor, before
 
     def round_alike(self, pair: Pair) -> bool:
-        """Return whether both sides round alike, or do not round, between a pair and its sources.
+        """Return whether both sides do the same rounding, or none, between a pair and its sources.
 
         Both sides must have weights with the same scales, and tensors with the same steps. Steps
         that the sources already have are left out.
@@ -326,8 +326,8 @@ class Rounding:
     def learn_from_weights(self, pairs: Sequence[ConstantPair]) -> None:
         """Detect a side whose weights were rounded to float16, and stored in a wider type.
 
-        There must be several large weights, and all of them must be rounded. If only a single
-        weight was rounded, an operator is at fault.
+        The side is detected only if it has several large weights, and all of them are rounded. If
+        only a single weight was rounded, this is a fault of an operator.
         """
         large = [pair for pair in pairs if pair.expected.dtype == "float32"]
         large = [pair for pair in large if prod(pair.expected.shape) >= LEAST_WEIGHTS]
@@ -411,7 +411,7 @@ def inherited(
 
     `scale` is the root mean square of the tensor. If an input differs by more than rounding
     explains, only the explained part of its error is passed on, without growth. If the whole error
-    were passed on, a fault would explain the errors of later operators.
+    were passed on, a fault would excuse the errors of later operators.
     """
     errors, failed = [], [0.0]
     for source, figures in ((it, it.figures) for it in sources if it.figures):

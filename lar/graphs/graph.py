@@ -236,7 +236,7 @@ def with_computed(constants: set[str], operators: Sequence[DumpedOperator]) -> s
 
 
 def walk_back(ends: Collection[Node], *, by_depth: bool) -> Iterator[Node]:
-    """Yield nodes and all nodes from which these are computed, each node after its parents.
+    """Yield some nodes and all nodes from which they are computed, each node after its parents.
 
     With `by_depth`, the deepest branch comes first.
     """
@@ -328,7 +328,7 @@ class ProfileGraph(NamedTuple):
     """The graph of a profile: an index, and the places of each operator in the profile, by key.
 
     An operator that was executed in several shapes has several places in the profile. The graph has
-    the operator's shapes at its first place. Weights are not among the tensors.
+    the shapes of the operator's first place in the profile. Weights are not among the tensors.
     """
 
     dump_index: DumpIndex

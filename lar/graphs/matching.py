@@ -4,21 +4,22 @@ The rules are listed here from the surest rule to the least sure rule.
 
 The outputs of two models are paired by name, and the remaining outputs in their order. Two graphs
 with the same structure are walked side by side, and names do not matter. Tensors with equal names
-are twins if the model gave these names. Names that only count tensors are left out if the two
-models count differently. Tensors with the same inputs and operators are twins, in an order that
-both graphs share. Equal values show which of the pairs that the other rules allow are twins.
+are twins if the model gave these names. Names with only a running number, such as `var17`, are left
+out if the two models number their tensors differently. Tensors with the same inputs and operators
+are twins, in an order that both graphs share. Equal values show which of the pairs that the other
+rules allow are twins.
 
 `Matching.match` has the rules for graphs of different structure. First, tensors are matched by the
 names that both models gave. Then both graphs are aligned in their order, by the steps of operators
-and by values that agree. Values that differ prove nothing, since a fault may lie before these
-tensors. Tensors that are in another order on the other side are matched last: by their sources,
-then by their results.
+and by values that agree. Different values do not prove that two tensors are no twins, since a fault
+may lie before one of them. Tensors that are in another order on the other side are matched last: by
+their sources, then by their results.
 
-In a quantised graph, names and operators need care: a tensor may be another quantity of the float
-model than its name says. A quantiser rounds the output of an operator, and names the integers after
-that output. A quantiser may also fold an activation into the range of the integers. If an
-activation is folded, the twin of the integers in the float model is the activation's output, not
-the tensor before the activation.
+In a quantised graph, names and operators may mislead: a tensor with the name of a float tensor may
+hold the values of another float tensor. A quantiser rounds the output of an operator, and names the
+integers after that output. A quantiser may also fold an activation into the range of the integers.
+If an activation is folded, the twin of the integers in the float model is the activation's output,
+not the tensor before the activation.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def is_quantizing(node: Node) -> bool:
 
 
 def is_dequantizing(node: Node) -> bool:
-    """Return whether a tensor holds the real numbers for the integers before it."""
+    """Return whether a tensor holds the real numbers that its input's integers stand for."""
     return node.is_cast and not is_quantized(node) and is_quantized(node.parents[0])
 
 
@@ -338,8 +339,9 @@ class Matching:
     def names_that_hold(self) -> list[dict[str, Node]]:
         """Return for each side the nodes by name, without names that prove nothing.
 
-        Names that count tensors are left out if the sides count differently. All names are left out
-        if too few of the shared names belong to operators that do the same.
+        Names with only a running number, such as `var17`, are left out if the two sides number
+        their tensors differently. All names are left out if too few names that both sides have
+        belong to operators of equal kind.
         """
         kept = [*self.names]
         for kind in {*map(counting_kind, kept)} - {""}:
@@ -469,7 +471,7 @@ class Matching:
             yield columns[fits], found
 
     def evidence(self, node: Node, others: Sequence[Node], relative: Array) -> Array:
-        """Return the scores that equal values add.
+        """Return the scores that nodes in `others` get for values that equal the values of `node`.
 
         `relative` has the distance of each node in `others` from `node`.
         """
@@ -540,7 +542,7 @@ class Matching:
         return frozenset(it if it in self.places else self.twins[it] for it in nodes)
 
     def drop_before_bias(self) -> None:
-        """Drop a pair if one side adds a bias before its tensor, and the other side only later.
+        """Drop pairs where one side has added a bias that the other side adds only later.
 
         Pairs that names or values confirm are kept.
         """
@@ -656,8 +658,8 @@ class Twins(NamedTuple):
 def match(actual: Graph, expected: Graph, values: tuple[Values, Values]) -> Twins:
     """Find the twins of two graphs.
 
-    In graphs with the same structure, a tensor is read only if its name stands at another place on
-    the other side. In graphs of different structure, all tensors are read, one at a time.
+    In graphs with the same structure, a tensor is read only if a tensor at another place of the
+    other side has its name. In graphs of different structure, all tensors are read, one at a time.
 
     Raises:
         DumpError: a tensor is missing or damaged.
@@ -698,10 +700,13 @@ def are_one_structure(actual: Graph, expected: Graph) -> bool:
 
 
 def crossing(actual: Graph, expected: Graph) -> list[tuple[Node, Node]]:
-    """Return pairs of nodes at one place whose actual name is elsewhere on the expected side.
+    """Return the nodes at equal places where a name of the actual side has moved.
 
-    Names stand at different places if branches are joined in another order, or if names count
-    tensors differently.
+    A pair of nodes is returned if the names of the two nodes differ, and another node of the
+    expected side has the name of the actual node.
+
+    Names move if the two sides join branches in different orders, or number their tensors
+    differently.
     """
     names = {node.name for node in expected.present if not is_generic(node.name)}
     pairs = zip(actual.present, expected.present, strict=False)
@@ -789,8 +794,9 @@ class Constants:
     def match_values(self, pair: Pair, twins: Container[Node]) -> None:
         """Pair constants with equal values, from all operators between a pair and its sources.
 
-        One side may have fused these operators. Constants also count as equal if they are rounded,
-        in other axes or in blocks.
+        One side may have fused the operators between the pair and its sources. Two constants also
+        count as equal if one of them is rounded, or is stored in another order of axes or in
+        blocks.
         """
         sides = [
             [tensor for key in parameters_of(node, twins) if (tensor := self.free(side, key))]

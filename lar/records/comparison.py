@@ -101,8 +101,8 @@ class ErrorsOverItems(Record):
 class TruthErrors(Record):
     """How both tensors of a pair differ from the true tensor, which was computed in float64.
 
-    `tensor` is the true tensor. The figures of a side are None if its tensor and the true tensor do
-    not match, or cannot be compared.
+    `tensor` is the true tensor, which has the reference values. The figures of a side are None if
+    its tensor and the true tensor do not match, or cannot be compared.
     """
 
     tensor: TensorFacts
@@ -161,9 +161,9 @@ class UnmatchedTensor(OneSided):
     """A tensor that has no matching tensor (twin) on the other side.
 
     `fused` is True if the tensor lies inside a fused operator of the other side, or if it holds the
-    data of another tensor that has a twin. If `fused` is True, `reason` says which of the two
-    conditions holds. `constant` marks weights and other constants, which the other side may store
-    in another form.
+    data of another tensor that has a twin. If `fused` is True, `reason` says which of the two it
+    is: inside a fused operator, or a copy of a tensor with a twin. `constant` marks weights and
+    other constants, which the other side may store in another form.
     """
 
     tensor: TensorFacts
@@ -193,10 +193,10 @@ class Culprit(Record):
     """Operators whose inputs agree and whose output differs.
 
     A side has several operators if no tensor between these operators has a twin; the operator that
-    computes most comes first. A side without operators lacks the operators that the other side has.
-    `parameters` are the weights and other constants of these operators that differ between the
-    sides. If the output's elements show what is wrong with it, such as a wrong scale or an
-    overflow, `kind` says so.
+    computes most comes first. If the dump of a side has no operators, the operators at fault are
+    known only for the other side. `parameters` are the weights and other constants of these
+    operators that differ between the sides. If the output's elements show what is wrong with it,
+    such as a wrong scale or an overflow, `kind` says so.
 
     If the culprit is `proven`, its operators were run alone on both sides, on the same inputs, and
     their outputs differ by `alone`. A culprit that is not `proven` is a suspect, and `doubt` says
