@@ -274,7 +274,8 @@ def normalize_flags(words: list[str]) -> list[str]:
     """Return the command-line arguments in the form that the parser accepts.
 
     Each flag is written in the spelling of its declaration. A value that begins with a minus, as in
-    `--mean -1,2`, is joined to its flag. From the argument `--` on, nothing is changed.
+    `--mean -1,2`, is joined to its flag. The argument `--` and all arguments after it stay as they
+    are.
     """
     normal: list[str] = []
     for index, word in enumerate(words):

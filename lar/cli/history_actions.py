@@ -396,7 +396,7 @@ def run_model(arguments: argparse.Namespace) -> list[RunResult]:
     values = vars(parser_of("run").parse_args(arguments.run_words))
     for option in OPTIONS:
         if option.is_for_command_line and option.is_given(values):
-            raise UsageError("does not go with --run", "leave it out", flag=option.flag)
+            raise UsageError("cannot be used with --run", "leave it out", flag=option.flag)
     spec = plan_run(values["model"], values)
     results = []
     for number in range(1, arguments.runs + 1):

@@ -351,7 +351,8 @@ def find_border(sides: Sides) -> str:
 def find_channels(sides: Sides) -> str:
     """Detect one wrong channel, or a wrong factor for each channel.
 
-    An engine that applies the scales of channels along a wrong axis causes such factors.
+    Factors of channels are wrong if, for example, an engine applies the scales of channels along a
+    wrong axis.
     """
     shape = sides.one.shape
     axis = channel_axis(len(shape)) if sides.axis is None else sides.axis

@@ -602,9 +602,9 @@ def judge_by_truth(
 ) -> Comparison:
     """Return a comparison of two dumps, with the errors of both sides against reference values.
 
-    `truth` is the dump of the reference values. `against` has the comparison of each side with this
-    dump. `nearest` is the side, 0 or 1, whose model is nearest to the model of the reference
-    values. A reference tensor is first looked up by the tensor of the side `nearest`.
+    `truth` is the dump of the reference values. `against` has the comparison of each side with the
+    reference values. `nearest` is the side, 0 or 1, whose model is nearest to the model of the
+    reference values. A reference tensor is first looked up by the tensor of the side `nearest`.
     """
     mine, theirs = (
         {it.actual.key: it for it in against[side].tensors if not it.constant} for side in (0, 1)

@@ -139,12 +139,14 @@ class Prover:
         named = {tensor_of(it.actual).name: array for it, array in before.items()}
         array = operators.compute(actual, named)
         if squeezed(array.shape) != squeezed(actual.shape):
-            raise LarError(f"run by itself, it gives the shape {array.shape}")
+            raise LarError(f"run alone, it gives shape {array.shape}")
         found = self.measure.measure_alone(pair, array, before, self.compared)
         return Alone(found, frozenset(region_of(pair.actual, self.fed_before(pair.actual, 0))))
 
     def values_before(self, node: Node) -> dict[Pair, Array]:
-        """Return the expected values of an actual node's inputs, in the actual side's stored form.
+        """Return the values that an actual node's inputs have on the expected side.
+
+        The values are in the form in which the actual side stores tensors.
 
         Raises:
             LarError: an input has no matching tensor on the expected side, or a type that cannot be
@@ -550,7 +552,7 @@ def in_weight(nodes: Iterable[Node]) -> tuple[Node, ...]:
 def is_added_move(node: Node) -> bool:
     """Return whether an engine added a node's operator, to bring a tensor into another layout.
 
-    The tensors before and behind such an operator have the same name.
+    An added operator has an input or a result with the name of its output.
     """
     near = (*node.parents, *node.children)
     return node.is_move and any(each.name == node.name for each in near)

@@ -375,7 +375,7 @@ def finite(value: float) -> float | None:
 
 @cache
 def working_type(actual: np.dtype[Any], expected: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the type in which differences of two types are computed without loss."""
+    """Return the type in which arrays of two types can be subtracted without loss."""
     common = np.result_type(actual, expected)
     if common.kind in "fc" and common.itemsize >= 4:
         return common

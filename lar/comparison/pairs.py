@@ -228,7 +228,8 @@ class Measure:
     def record_of(self, tensors: Tensors, by: MatchedBy, **found: Any) -> TensorComparison:
         """Return the comparison of two tensors.
 
-        `found` has the other fields of the comparison.
+        `found` has all fields of the comparison except the two tensors and the rule that matched
+        them.
         """
         actual, expected = map(self.facts_of, (0, 1), tensors)
         return TensorComparison(actual=actual, expected=expected, matched_by=by, **found)

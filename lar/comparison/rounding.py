@@ -1,8 +1,8 @@
 """Computes the largest difference between two tensors that rounding can explain.
 
-An operator adds its own rounding error to the errors of its inputs. The added error follows from
-the coarser type of the two sides. A floating-point type has the relative rounding u, and a
-quantised type has the step s.
+An operator adds its own rounding error to the errors of its inputs. How large its own rounding
+error can be depends on the coarser type of the two sides. A floating-point type has the relative
+rounding u, and a quantised type has the step s.
 
 Storing the output adds an error of u times each element. In a quantised type, storing adds an error
 of s / 2 at most, and of s / sqrt(12) on average.
@@ -293,8 +293,8 @@ class Rounding:
     ) -> set[tuple[int, tuple[float, ...]]]:
         """Return the bits and the scales of the quantised weights of a region's operators.
 
-        Weights that are packed for an operator have no known scales. They are left out if both
-        sides ran one model, since the weights are then equal.
+        Weights that are packed for an operator have no known scales. Packed weights are left out if
+        both sides ran one model, since the weights are then equal.
         """
         graph, known = self.graphs[side], self.values[side].quantizations
         keys = {graph.integers_of(key) for node in region for _, key in node.constants}

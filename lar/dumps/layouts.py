@@ -60,8 +60,7 @@ class Axes(NamedTuple):
 
     @property
     def places(self) -> tuple[int, ...]:
-        """The order of the array's axes that puts the parts of each plain axis next to each other.
-        """
+        """The order of the array's axes that puts the parts of each plain axis side by side."""
         letters = [*self.outer, *(letter for letter, _ in self.blocks)]
         return tuple(sorted(range(len(letters)), key=lambda it: self.plain.index(letters[it])))
 
@@ -234,8 +233,7 @@ def layout_of_format(text: str) -> str:
 def layouts_of_operator(
     operator: DumpedOperator, tensors: Mapping[str, DumpedTensor]
 ) -> tuple[str, str]:
-    """Return the layouts of an operator's inputs and of its outputs; both are empty if uncertain.
-    """
+    """Return the layouts of an operator's inputs and of its outputs; both empty if uncertain."""
     kind, parameters = operator.type, operator.parameters
     # ONNX Runtime computes these operators with the channels of images last.
     last = kind.startswith("QLinear") and parameters.get("channels_last") == 1

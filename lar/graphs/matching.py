@@ -1,13 +1,13 @@
-"""Finds the twins in two graphs: tensors with equal meaning, and the rule that shows this.
+"""Finds the twins in two graphs, which are tensors with equal meaning.
 
 The rules are listed here from the surest rule to the least sure rule.
 
 The outputs of two models are paired by name, and the remaining outputs in their order. Two graphs
 with the same structure are walked side by side, and names do not matter. Tensors with equal names
 are twins if the model gave these names. Names with only a running number, such as `var17`, are left
-out if the two models number their tensors differently. Tensors with the same inputs and operators
-are twins, in an order that both graphs share. Equal values show which of the pairs that the other
-rules allow are twins.
+out if the two models number their tensors differently. Tensors that the same operators compute from
+the same inputs are twins, if both graphs have these tensors in the same order. If other rules allow
+several pairs, equal values show which of these pairs are twins.
 
 `Matching.match` has the rules for graphs of different structure. First, tensors are matched by the
 names that both models gave. Then both graphs are aligned in their order, by the steps of operators
@@ -144,7 +144,7 @@ def names_of(
 def names_of_constants(graph: Graph) -> dict[str, str]:
     """Return the names of constants in the float model, by key.
 
-    Dequantised constants are left out: their integers get these names.
+    A dequantised constant is left out, since the constant with its integers gets its name.
     """
     tensors = {tensor.key: tensor for tensor in graph.dump if tensor.key in graph.constants}
     names = {key: name_of(it) for key, it in tensors.items() if key not in graph.dequantized}
@@ -382,7 +382,7 @@ class Matching:
         return [it for it in free if is_quantized(it) == form or self.kind_score(node, it) > 0]
 
     def match_names(self) -> None:
-        """Match tensors of one name; of several tensors with the name, use the one computed last.
+        """Match tensors with equal names; of several tensors with one name, use the last.
 
         If an activation is folded into the range of integers, the integers may have the name of the
         tensor before the activation. Integers and floats of one name are therefore matched only if
@@ -414,7 +414,7 @@ class Matching:
     # Order
 
     def match_in_order(self) -> None:
-        """Match tensors by an alignment of both graphs' orders with the greatest sum of scores.
+        """Match tensors by aligning both graphs in their order, with the greatest sum of scores.
 
         Of several equally good alignments, the alignment with the later tensors is used. For
         example, if an operator changes nothing, later operators take its output, not its input.
@@ -626,7 +626,7 @@ def kind_of_name(name: str) -> str:
 
 
 def counting_kind(names: Collection[str]) -> str:
-    """Return the form that most names of a side have, such as `var#`; empty without such a form."""
+    """Return the form that most names of a side have, such as `var#`; empty if most differ."""
     kinds = Counter(map(kind_of_name, names))
     kind, count = kinds.most_common(1)[0] if kinds else ("", 0)
     return kind if count > 1 and count >= MOST * len(names) else ""

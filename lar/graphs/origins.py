@@ -311,7 +311,7 @@ class Alignment:
 def in_order(operators: Sequence[ModelOperator]) -> Sequence[ModelOperator]:
     """Sort operators so that each one follows the operators that compute its inputs.
 
-    Some converters append operators too late to the list.
+    Some converters list an operator after the operators that take its outputs.
     """
     makers = {name: place for place, each in enumerate(operators) for name in each.outputs}
     before = {

@@ -149,7 +149,7 @@ def typed_text(option: Option[Any], value: Any) -> str:
     The value is a text, a number, a path or a list of these. Commas join a list.
 
     Raises:
-        UsageError: the value is something else.
+        UsageError: the value has another type.
     """
     value = value.tolist() if hasattr(value, "tolist") else value  # of a NumPy array or number
     if isinstance(value, (tuple, list)):

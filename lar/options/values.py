@@ -221,7 +221,7 @@ def parse_axes(text: str) -> str:
 def sizes_of_axes(text: str) -> dict[str, int]:
     """Return the sizes of axes by name.
 
-    The text may be enclosed in braces, as each variant in `{batch=1,n=8},{batch=4,n=8}` is.
+    The text may be enclosed in braces: `{batch=1,n=8},{batch=4,n=8}` has two such texts.
     """
     sizes = {}
     for part in text.strip().removeprefix("{").removesuffix("}").split(","):

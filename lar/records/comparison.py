@@ -151,7 +151,7 @@ class TensorComparison(Record):
 
 
 class OneSided(Record):
-    """A base class for a thing that only one side has, and the reason for this."""
+    """A base class for something that only one side has, with the reason why."""
 
     side: Literal["actual", "expected"]
     reason: str
@@ -257,9 +257,9 @@ class Truth(Record):
 class Tolerance(Record):
     """The largest difference that two elements may have.
 
-    If `max_error` is given, it is the limit for |a - e| / max(|a|, |e|, 1). Otherwise, |a - e| may
-    be at most atol + rtol * |e|, where None stands for the default of the tensor's type
-    (`metrics.bounds_of`).
+    If `max_error` is given, it is the limit for |a - e| / max(|a|, |e|, 1). If `max_error` is None,
+    |a - e| may be at most atol + rtol * |e|, where an `atol` or `rtol` of None stands for the
+    default of the tensor's type (`metrics.bounds_of`).
     """
 
     rtol: float | None = None
@@ -285,8 +285,8 @@ class Comparison(Findings, Encodable):
     finding does not depend on `truth`.
 
     If rounding to a type coarser than float32 explains all differences, `precision` is this type,
-    such as "float16" or "int8". In this case, `snr_db` is the lowest signal-to-noise ratio of all
-    outputs.
+    such as "float16" or "int8". If `precision` is not empty, `snr_db` is the lowest signal-to-noise
+    ratio of all outputs.
     """
 
     actual: SideFacts

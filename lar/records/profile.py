@@ -204,8 +204,8 @@ class Execution(Lasting, msgspec.Struct, frozen=True, gc=False):
     def work(self) -> Interval:
         """The begin and the end of the time in which the execution kept its thread busy.
 
-        The interval is the time of computing if the dispatch of the execution is recorded, and the
-        whole execution if not.
+        If the dispatch of the execution is recorded, the interval is the time of computing;
+        otherwise, it is the whole execution.
         """
         return self.interval if self.dispatch is None else self.computation
 
@@ -329,10 +329,10 @@ class Cost(msgspec.Struct, frozen=True):
     """The cost of profiling: the median time of iterations with the profiler and without it.
 
     If some iterations were disturbed, the `calm` fields have the medians of the undisturbed
-    iterations. If too few profiled iterations were undisturbed, the time of the fastest profiled
-    iteration is used as the median of profiled iterations, provided that this iteration was slower
-    than most iterations without the profiler. `disturbed` says that the cost is not known because
-    of disturbances.
+    iterations. If too few profiled iterations were undisturbed, the fastest profiled iteration
+    stands for their median. This is done only if the fastest profiled iteration was slower than
+    most iterations without the profiler. `disturbed` says that the cost is not known because of
+    disturbances.
     """
 
     profiled_seconds: Seconds
@@ -345,7 +345,10 @@ class Cost(msgspec.Struct, frozen=True):
 
     @property
     def calm(self) -> tuple[float, float]:
-        """The median seconds with and without profiling, of undisturbed iterations if known."""
+        """The median times of iterations with and without profiling, in seconds.
+
+        A median of the undisturbed iterations is used if it is known.
+        """
         with_it, without = self.calm_profiled_seconds, self.calm_unprofiled_seconds
         return (
             self.profiled_seconds if with_it is None else with_it,

@@ -554,8 +554,8 @@ class NoiseSources(Record):
     """The source of each kind of noise; empty if this machine does not report this noise.
 
     `throttled` is the source for time lost by a limit of CPU time, and `heat` is the source for
-    time lost by the slowing down of hot CPUs. The column `throttled` of the samples contains both
-    times.
+    time lost by the slowing down of hot CPUs. The column `throttled` of the samples contains the
+    longer of the two lost times.
     """
 
     queue_delay: str = ""

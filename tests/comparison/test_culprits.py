@@ -277,7 +277,7 @@ NOT_GIVEN = "the engine of A cannot run this operator by itself"
         (Played(TWO_FAULTS), Played(TWO_FAULTS), OTHERWISE.format("B")),
         (Played({**RIGHT, "a": lambda x: x}), Played(RIGHT), OTHERWISE.format("A")),
         (Played(TWO_FAULTS, missing=["a"]), Played(RIGHT), NOT_GIVEN),
-        (Played({"a": lambda x: x[:1]}), Played(RIGHT), "run by itself, it gives the shape (1, 3, 4, 4)"),
+        (Played({"a": lambda x: x[:1]}), Played(RIGHT), "run alone, it gives shape (1, 3, 4, 4)"),
     ],
 )
 def test_what_is_not_proven_is_a_suspect(
