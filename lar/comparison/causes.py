@@ -72,8 +72,8 @@ class Ranges:
     def describe(self, pair: Pair) -> str:
         """Say in words how much coarser a scale is than the values need; empty for a right scale.
 
-        The text is also empty for an input of the model, and for a tensor whose source has the same
-        scale or a scale that is nearly as much too coarse.
+        The text is also empty for an input of the model. The text is empty too if the scale of the
+        tensor's source is the same, or is too coarse by nearly the same factor.
         """
         nodes = pair.actual, pair.expected
         steps = [*map(self.step_of, (0, 1), nodes)]
@@ -114,7 +114,7 @@ class Ranges:
         return ""
 
     def times_before(self, side: int, node: Node) -> float:
-        """Return how many times too coarse the worst scale before a tensor is, but at least 1.
+        """Return the largest factor by which a scale before a tensor is too coarse, but at least 1.
 
         The result is infinite if one of the tensor's sources has the same scale as the tensor.
         """

@@ -661,7 +661,7 @@ def without_doubt(found: Comparison, against: Comparison, side: int) -> tuple[Fi
 def has_coarse_tensors(dump: Dump) -> bool:
     """Return whether a dump has quantised tensors or tensors of half precision.
 
-    If a dump has such tensors, its model may have been made from another model, by quantising or by
-    casting to half precision.
+    If a dump has quantised or half-precision tensors, its model may have been made from another
+    model, by quantising or by casting to half precision.
     """
     return any(it.quantization is not None or it.dtype in ("float16", "BFloat16") for it in dump)

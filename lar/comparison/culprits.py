@@ -427,9 +427,9 @@ class Search:
     def heals(self, pair: Pair, alone: Alone) -> bool:
         """Return whether the difference of a pair vanishes in the pairs behind it.
 
-        If the difference vanishes, the two tensors are different quantities, and their operator is
-        not at fault. For example, only one of the two tensors has been multiplied by a factor,
-        because the other side applies the factor later.
+        If the difference vanishes, the two tensors are different quantities, and no operator is at
+        fault. For example, only one of the two tensors has been multiplied by a factor, because the
+        other side applies the factor later.
         """
         found = alone.found
         if found is None or self.paired.found(pair).is_output:

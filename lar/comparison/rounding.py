@@ -1,8 +1,8 @@
 """Computes the largest difference between two tensors that rounding can explain.
 
-An operator adds its own rounding error to the errors of its inputs. How large its own rounding
-error can be depends on the coarser type of the two sides. A floating-point type has the relative
-rounding u, and a quantised type has the step s.
+An operator adds its own rounding error to the errors of its inputs. The operator's own rounding
+error depends on the coarser type of the two sides. A floating-point type has the relative rounding
+u, and a quantised type has the step s.
 
 Storing the output adds an error of u times each element. In a quantised type, storing adds an error
 of s / 2 at most, and of s / sqrt(12) on average.

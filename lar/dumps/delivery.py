@@ -226,7 +226,7 @@ def check_same_data(spec: RunSpec, left: Sequence[Item], index: DumpIndex, place
     """Refuse to go on if the data of finished items has changed.
 
     The data of unfinished items may have changed: if damaged data ended the run, the user may have
-    mended it.
+    repaired the data.
 
     Raises:
         UsageError: a file of a finished item has changed.

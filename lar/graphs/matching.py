@@ -340,8 +340,8 @@ class Matching:
         """Return for each side the nodes by name, without names that prove nothing.
 
         Names with only a running number, such as `var17`, are left out if the two sides number
-        their tensors differently. All names are left out if too few names that both sides have
-        belong to operators of equal kind.
+        their tensors differently. All names are left out if, among the names that both sides have,
+        too few belong to operators of equal kind.
         """
         kept = [*self.names]
         for kind in {*map(counting_kind, kept)} - {""}:
@@ -700,7 +700,7 @@ def are_one_structure(actual: Graph, expected: Graph) -> bool:
 
 
 def crossing(actual: Graph, expected: Graph) -> list[tuple[Node, Node]]:
-    """Return the nodes at equal places where a name of the actual side has moved.
+    """Return pairs of nodes at equal places, whose actual name has moved on the expected side.
 
     A pair of nodes is returned if the names of the two nodes differ, and another node of the
     expected side has the name of the actual node.

@@ -181,8 +181,9 @@ class StructuralMatching(Matching):
         """Return the other side's nodes that have the name of this node and a similar last step.
 
         A fused operator may have the name of one of its parts. Nodes whose last steps are not
-        similar are returned too, unless a node ends, or may end, in an activation, or the nodes
-        differ only by a bias. For example, another engine may compute Gelu in several operators.
+        similar are returned too. They are left out only if one of them ends, or may end, in an
+        activation, or if the nodes differ only by a bias. For example, another engine may compute
+        Gelu in several operators.
         """
         found = [(it, self.kind_score(node, it)) for it in super().named_alike(node)]
         return [it for it, score in found if score > 0 or (score == 0 and end_clearly(node, it))]
@@ -249,12 +250,12 @@ class StructuralMatching(Matching):
         return work
 
     def are_ambiguous(self, one: Node, other: Node, alike: Mapping[Node, Sequence[Node]]) -> bool:
-        """Return whether two tensors cannot be told apart from a third tensor.
+        """Return whether a pair of tensors is uncertain, since a third tensor is computed alike.
 
-        The third tensor is computed in the same way and from the same twins as the two tensors.
+        The third tensor is computed in the same way, and from the same twins, as `one` and `other`.
 
-        The result is false if the same twins are computed from both tensors, but other twins from
-        the third tensor.
+        The result is false if the same twins are computed from `one` and `other`, but other twins
+        are computed from the third tensor.
         """
         others = [it for node in (one, other) for it in alike[node] if it is not node]
         if not others:

@@ -202,8 +202,9 @@ class Alignment:
 
         The result is empty if the model computes no tensor from all inputs. If the operator is
         named after a tensor of the model, the result must be this tensor or a tensor that is
-        computed from it. In this case, the model's operators between `sources` and the result must
-        take tensors of `sources` at least as often as the engine's operator has computed inputs.
+        computed from it. For an operator that is named after a tensor, the model's operators
+        between `sources` and the result must take `sources` at least as often as the engine's
+        operator takes computed inputs.
         """
         count = sum(key not in self.constants for key in operator.inputs)
         for name in self.model.behind(sources):

@@ -221,7 +221,7 @@ def parse_axes(text: str) -> str:
 def sizes_of_axes(text: str) -> dict[str, int]:
     """Return the sizes of axes by name.
 
-    The text may be enclosed in braces: `{batch=1,n=8},{batch=4,n=8}` has two such texts.
+    The text may be enclosed in braces, as in `{batch=1,n=8}`.
     """
     sizes = {}
     for part in text.strip().removeprefix("{").removesuffix("}").split(","):

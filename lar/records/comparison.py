@@ -151,7 +151,7 @@ class TensorComparison(Record):
 
 
 class OneSided(Record):
-    """A base class for something that only one side has, with the reason why."""
+    """A base class for something that one side has and the other side lacks, with the reason."""
 
     side: Literal["actual", "expected"]
     reason: str
@@ -161,8 +161,8 @@ class UnmatchedTensor(OneSided):
     """A tensor that has no matching tensor (twin) on the other side.
 
     `fused` is True if the tensor lies inside a fused operator of the other side, or if it holds the
-    data of another tensor that has a twin. If `fused` is True, `reason` says which of the two it
-    is: inside a fused operator, or a copy of a tensor with a twin. `constant` marks weights and
+    data of another tensor that has a twin. If `fused` is True, `reason` says whether the tensor
+    lies inside a fused operator, or holds the data of another tensor. `constant` marks weights and
     other constants, which the other side may store in another form.
     """
 

@@ -62,7 +62,7 @@ class ThreadUse(msgspec.Struct, frozen=True):
 
     The three times belong to the calling thread, which computes its own share of the work, hands
     out shares to other threads, and waits until the other threads have finished. `tasks` has, for
-    each of the other threads, the number of shares of the work that it has computed.
+    each of the other threads, the number of shares of the work that this thread has computed.
     """
 
     executions: Count = 0
@@ -75,13 +75,13 @@ class ThreadUse(msgspec.Struct, frozen=True):
     def waiting_share(self) -> float | None:
         """The share of its time that the calling thread waits for other threads.
 
-        It is 0 if all threads finish at the same time.
+        The share is 0 if all threads finish at the same time.
         """
         total = self.computing_ns + self.handing_out_ns + self.waiting_ns
         return self.waiting_ns / total if total else None
 
     def with_that_of(self, other: ThreadUse) -> ThreadUse:
-        """Return the sums of the times and tasks of two operators' uses of threads.
+        """Return a `ThreadUse` whose times and tasks are the sums of those of two `ThreadUse`.
 
         The tasks of two threads are added if the threads have equal numbers, even in different
         copies of the model.
@@ -305,7 +305,7 @@ class Alignment(msgspec.Struct, frozen=True):
 
 
 class Clock(msgspec.Struct, frozen=True):
-    """The clock of all times: its reading `t0_ns` at time 0, and the time of day at time 0."""
+    """The clock of all times: `t0_ns` is its reading at time 0, and `unix_ns` the time of day."""
 
     base: str = "perf_counter_ns"
     t0_ns: int = 0
@@ -329,10 +329,10 @@ class Cost(msgspec.Struct, frozen=True):
     """The cost of profiling: the median time of iterations with the profiler and without it.
 
     If some iterations were disturbed, the `calm` fields have the medians of the undisturbed
-    iterations. If too few profiled iterations were undisturbed, the fastest profiled iteration
-    stands for their median. This is done only if the fastest profiled iteration was slower than
-    most iterations without the profiler. `disturbed` says that the cost is not known because of
-    disturbances.
+    iterations. If too few profiled iterations were undisturbed, the time of the fastest profiled
+    iteration is used instead of their median. This is done only if the fastest profiled iteration
+    was slower than most iterations without the profiler. `disturbed` says that the cost is not
+    known because of disturbances.
     """
 
     profiled_seconds: Seconds

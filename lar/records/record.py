@@ -28,7 +28,7 @@ class Values:
     """An immutable dataclass.
 
     All records share the methods of this class. The decorator `dataclass` would compile new methods
-    for each class, which would take as long for all classes together as loading an engine.
+    for each class. To compile methods for all classes would take as long as loading an engine.
     """
 
     _given = dict[str, Any]()  # the names of the fields, with their defaults or their `Field`s

@@ -555,7 +555,7 @@ class NoiseSources(Record):
 
     `throttled` is the source for time lost by a limit of CPU time, and `heat` is the source for
     time lost by the slowing down of hot CPUs. The column `throttled` of the samples contains the
-    longer of the two lost times.
+    longer of two times: the time lost by the limit, and the time lost by heat.
     """
 
     queue_delay: str = ""
