@@ -202,8 +202,8 @@ def compare_dumps(
     """Compare two dumps.
 
     `kinds_of` takes an engine's name and returns what its operators do. `operators_of` returns an
-    object that runs operators of a side alone. `operators_of` is called only if operators are under
-    suspicion. `names` are the names of the two sides.
+    object that runs operators of a side alone. `operators_of` is called only if operators may be at
+    fault. `names` are the names of the two sides.
 
     Raises:
         DumpError: a tensor is missing or damaged.
@@ -492,7 +492,7 @@ def key_of(tensor: TensorComparison) -> tuple[str, str]:
 
 
 def badness_of(found: TensorComparison) -> tuple[bool, float]:
-    """Return whether a pair differs, and by how much; infinity if no errors are known."""
+    """Return whether a pair differs, and by how much: infinity if no errors are known."""
     return not found.passed, math.inf if found.figures is None else -snr_of(found.figures)
 
 
@@ -554,8 +554,9 @@ def tensor_of_sides(
 ) -> TensorOfSides:
     """Return a tensor of the first side with the matching tensors of the other sides.
 
-    `passed` says for each side after the first side whether the whole side agrees with the first
-    side. `between` has, for any two sides after the first side, the pairs of tensors that agree.
+    `passed` has a value for each side after the first side: whether the whole side agrees with the
+    first side. `between` has, for any two sides after the first side, the pairs of tensors that
+    agree.
     """
     known = [(side, pair) for side, pair in enumerate(row, 1) if pair is not None]
     groups: list[list[int]] = [[0]]

@@ -109,8 +109,8 @@ class Prover:
     def prove(self, pair: Pair, *, though_right: bool = False) -> Alone:
         """Run the operators of a pair alone, with the expected values as inputs.
 
-        If the output differs, or with `though_right`, both sides are checked as well: operators
-        that are run alone on a side's own inputs must repeat that side's output.
+        If the output differs, or with `though_right`, both sides are checked too: if a side's
+        operators are run alone on the side's own inputs, they must give the side's own output.
 
         Raises:
             DumpError: a tensor is missing or damaged.
@@ -291,9 +291,9 @@ class Blame(NamedTuple):
 
     `alone` is the result of running the operators alone. `scale` says in words what is wrong with
     the scale of the output; empty if nothing is known. With `is_coarse`, the scale is too coarse
-    for the compared values, but other inputs of the model may fill the range of the scale. With
-    `is_misread`, the scale of the output is wrong, and the next operator reads its bias by this
-    scale.
+    for the compared values. With other inputs of the model, the values may be larger and need this
+    scale. With `is_misread`, the scale of the output is wrong, and the next operator reads its bias
+    by this scale.
     """
 
     actual: tuple[Node, ...]
@@ -338,7 +338,10 @@ class Search:
         return self.blames
 
     def find_interrupted(self) -> list[Blame]:
-        """Return the culprits found before an interrupt, and candidates not run yet as suspects."""
+        """Return the culprits that were found before the user interrupted the search.
+
+        Candidates that were not yet run alone are returned as suspects.
+        """
         left = [pair for pair in self.first if pair.actual not in self.alone]
         doubt = Alone(doubt="interrupted before it was run alone")
         return [*self.blames, *(blame_of(pair, self.paired, doubt) for pair in left)]
@@ -570,6 +573,6 @@ def add_blame(blames: list[Blame], blame: Blame) -> None:
 
 
 def shared(nodes: Iterable[Node], others: Iterable[Node]) -> tuple[Node, ...]:
-    """Return the nodes whose operator is also the operator of one of the other nodes."""
+    """Return those of `nodes` whose operator is also the operator of a node in `others`."""
     operators = [node.operator for node in others]
     return tuple(node for node in nodes if any(node.operator is each for each in operators))

@@ -69,9 +69,9 @@ class Bounds(NamedTuple):
 def bounds_of(tolerance: Tolerance, *dtypes: str, step: float | None = None) -> Bounds:
     """Return the bounds of a tolerance for tensors of one or two types.
 
-    `dtypes` are the names of the types in dumps. The default tolerance is that of the coarser type.
-    For integers that stand for real numbers, the default tolerance is `step`, the coarser of the
-    two scales.
+    `dtypes` are the names of the types in dumps. If the user gave no tolerance, the default
+    tolerance of the coarser type is used. For integers that stand for real numbers, the default
+    tolerance is `step`, the coarser of the two scales.
     """
     if tolerance.max_error is not None:
         return Bounds(max_error=tolerance.max_error)
@@ -226,7 +226,8 @@ class PairOfBlocks:
     def without_nonfinite(self, actual: Array, expected: Array) -> tuple[Array, Array, Array]:
         """Count NaN and infinite elements; return wider copies with zeros for these elements.
 
-        The third array marks the places where NaN or infinite elements do not agree.
+        The third array marks the places where a NaN or an infinite element of one side does not
+        agree with the other side.
         """
         for side, block in enumerate((actual, expected)):
             self.nans[side] += int(np.count_nonzero(np.isnan(block)))

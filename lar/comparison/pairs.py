@@ -469,9 +469,9 @@ def error_of(found: TensorComparison) -> tuple[float, float]:
 def growth_of(found: TensorComparison, sources: Iterable[TensorComparison]) -> float:
     """Return the factor by which a tensor's error exceeds the errors of its inputs.
 
-    The factor is infinite if the inputs have no errors. One factor is computed for the error of the
-    whole tensor, and one for the error of the worst element. The larger factor is returned, since a
-    fault may concern a single element.
+    The factor is infinite if the tensor has an error but its inputs have none. One factor is
+    computed for the error of the whole tensor, and one for the error of the worst element. The
+    larger factor is returned, since a fault may concern a single element.
     """
     before = [error_of(source) for source in sources]
     growths = [0.0]

@@ -167,10 +167,10 @@ Explain = Callable[[Size, Elements], "Explained | None"]
 def worst_channel_of(one: Elements, other: Elements, fill: float) -> float:
     """Return the largest relative error of a channel.
 
-    The error is relative to the length (L2 norm) of the channel, or to the usual length of a
-    channel if the usual length is larger. The largest error of a channel shows a single wrong
-    channel, even if the error of the whole tensor is small. Numbers that are not finite on one
-    side, or as large as a fill, are left out.
+    The error of a channel is divided by the length (L2 norm) of the channel, or by the usual length
+    of a channel if this is larger. The largest error of a channel shows a single wrong channel,
+    even if the error of the whole tensor is small. Numbers that are not finite on one side, or as
+    large as a fill, are left out.
     """
     shape = other.shape
     axis = channel_axis(len(shape))
@@ -274,8 +274,9 @@ class Rounding:
     def round_alike(self, pair: Pair) -> bool:
         """Return whether both sides do the same rounding, or none, between a pair and its sources.
 
-        Both sides must have weights with the same scales, and tensors with the same steps. Steps
-        that the sources already have are left out.
+        The result is true if the weights of both sides have equal scales, and the tensors between
+        the pair and its sources have equal steps. The steps of the sources themselves are not
+        compared.
         """
         sides = 0, 1
         regions = [region_of(node, self.by_node) for node in pair[:2]]
@@ -377,9 +378,9 @@ class Rounding:
 def precision_of_sides(graphs: Sequence[Graph]) -> str:
     """Return the coarse type in which a side computes, or to which a side rounds factors.
 
-    The model's type is not returned if both sides compute the same graph in a wider type, because
-    both sides then use the same rounded weights. An engine that fuses operators rounds the weights
-    again.
+    If both sides compute the same graph in a type wider than the model's type, the model's type is
+    not returned, because both sides use the same rounded weights. If the graphs differ, an engine
+    has fused operators and rounded the weights again.
     """
     stored = coarsest(map(stored_type_of, graphs))
     named = [
@@ -391,7 +392,7 @@ def precision_of_sides(graphs: Sequence[Graph]) -> str:
 
 
 def stored_type_of(graph: Graph) -> str:
-    """Return the coarse type that many tensors of a side have; empty if there is no such type."""
+    """Return the coarse type that many tensors of a side have; empty if few have a coarse type."""
     types = [node.tensor.dtype.lower() for node in graph.nodes if node.tensor]
     floats = [name for name in types if "float" in name]
     least = max(COARSE_SHARE * len(floats), 1)

@@ -257,8 +257,8 @@ def guess_layout(given: DumpedTensor, weight: DumpedTensor) -> str:
     The result is empty if the tensor has no fifth axis, since only blocked layouts have five axes.
 
     The layouts nchw4, nchw44 and chwn4 have results of similar shapes. The shapes of the weights
-    distinguish these three layouts: {OC,IC/4,FH,FW,4}, {OC/4,IC/4,FH,FW,4,4} or {OC/4,FH,FW,IC,4},
-    {IC/4,FH,FW,OC,4}.
+    distinguish the three layouts: nchw4 has {OC,IC/4,FH,FW,4}, nchw44 has {OC/4,IC/4,FH,FW,4,4} or
+    {OC/4,FH,FW,IC,4}, and chwn4 has {IC/4,FH,FW,OC,4}.
     """
     if len(given.shape) != 5 or given.shape[-1] not in (4, 8, 32, 64):
         return ""

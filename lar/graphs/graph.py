@@ -150,7 +150,7 @@ class Graph:
         return (with_computed(constants, operators) | data) - given
 
     def find_dequantized(self) -> dict[str, str]:
-        """Return, for the key of each dequantised constant, the key of the integers."""
+        """Return a mapping from the key of each dequantised constant to the key of its integers."""
         quantized = {it.key for it in self.dump if it.quantization} & self.constants
         return {
             key: self.makers[key].inputs[0]
@@ -404,7 +404,8 @@ def plain_graph_of(profile: Profile) -> ProfileGraph:
 def without_filling(graph: ProfileGraph, other: ProfileGraph) -> ProfileGraph:
     """Return a graph whose shapes leave out padding, as far as the other side's shapes show it.
 
-    If the other side's tensor of the same name has a shape that fits, this shape is used.
+    A padded shape is replaced by the shape of the other side's tensor with the same name, if this
+    shape fits.
     """
     shapes = {it.shape for it in other.dump_index.tensors}
     named = {name_of(it): it.shape for it in other.dump_index.tensors}

@@ -366,8 +366,8 @@ class Matching:
     def named_alike(self, node: Node) -> list[Node]:
         """Return the expected nodes that have the same name as an actual node.
 
-        If one side has integers under this name and the other side has floats, the operators of
-        both sides must do the same.
+        If the node of one side has integers and the node of the other side has floats, the
+        operators of both nodes must be of equal kind.
         """
         if node in self.given:
             return [self.given[node]]
@@ -497,10 +497,12 @@ class Matching:
                     self.add(one, other)
 
     def match_results(self) -> None:
-        """Match two tensors if no other tensors lead to the same twins; the operators may differ.
+        """Match two tensors if the same twins are computed from both, and from no other tensors.
 
-        The tensors are not matched if one operator does all steps of the other operator, and then
-        further steps.
+        The two tensors may come from different operators.
+
+        But the tensors are not matched if one of these operators does all steps of the other, and
+        then further steps.
         """
         for nodes, others in self.groups_left(self.results):
             if len(nodes) != 1 or len(others) != 1 or self.are_named_apart(nodes[0], others[0]):
@@ -820,7 +822,10 @@ class Constants:
                 self.add(one, fitting[0], "graph")
 
     def find_alike(self, one: DumpedTensor, others: Sequence[DumpedTensor]) -> DumpedTensor | None:
-        """Return the constant with the same values, else the first constant with rounded values."""
+        """Return the constant in `others` with the values of `one`.
+
+        If no constant has these values, the first constant is returned that has them rounded.
+        """
         near = None
         array = read(self.values[0], one, [self.values[1].shape_of(it) for it in others])
         for other in others:

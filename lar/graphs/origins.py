@@ -246,7 +246,7 @@ class Alignment:
         return source if self.is_move(operator) else ""
 
     def find_parts(self) -> None:
-        """Find the tensors that the model lacks, and the tensors of which they are parts.
+        """Find the tensors that the model lacks, since they are only parts of the model's tensors.
 
         For example, the engine may compute a sum in another order than the model. If two tensors
         seem to have one origin, and one is computed from the other, the earlier tensor is only a
@@ -326,7 +326,8 @@ def in_order(operators: Sequence[ModelOperator]) -> Sequence[ModelOperator]:
 
 
 def plain_type(kind: str) -> str:
-    """Return the type of an operator without its version, and without an engine's ending."""
+    """Return the type of an operator without a version, and without an ending that an engine appends.
+    """
     return re.sub(r"(forward|v\d)$", "", kind.lower())
 
 

@@ -92,7 +92,7 @@ def typed(flag: str, default: object = None) -> Condition:
 
 
 class Pairs:
-    """A rule that the two conditions of a pair must not both hold, and the reason.
+    """A rule with pairs of conditions: the two conditions of a pair must not both hold.
 
     In the message and in the hint, {first} and {second} stand for the names of the pair.
     """

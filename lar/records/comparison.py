@@ -348,8 +348,8 @@ class ComparisonOfSides(Encodable):
     def finding(self) -> Finding:
         """The finding of the first comparison that shows a difference.
 
-        If no comparison shows a difference, the finding is "same". But if one of the comparisons
-        found nothing to compare, the finding is "nothing".
+        If all comparisons have the finding "same", the finding is "same". If no comparison shows a
+        difference, but one found nothing to compare, the finding is "nothing".
         """
         findings = [comparison.finding for comparison in self.comparisons]
         differing = (it for it in findings if it not in ("same", "nothing"))
