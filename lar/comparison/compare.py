@@ -605,7 +605,8 @@ def judge_by_truth(
 
     `truth` is the dump of the reference values. `against` has the comparison of each side with the
     reference values. `nearest` is the side, 0 or 1, whose model is nearest to the model of the
-    reference values. A reference tensor is first looked up by the tensor of the side `nearest`.
+    reference values. The reference tensor of a pair is first searched for as the twin of the tensor
+    on the side `nearest`.
     """
     mine, theirs = (
         {it.actual.key: it for it in against[side].tensors if not it.constant} for side in (0, 1)

@@ -326,7 +326,10 @@ class Search:
         self.alone: dict[Node, Alone] = {}
 
     def find(self, ends: Sequence[Pair]) -> list[Blame]:
-        """Find the culprits before the pairs `ends`; pairs behind a culprit are not judged."""
+        """Find the culprits among the pairs from which `ends` are computed, and among `ends`.
+
+        Pairs behind a culprit are not judged.
+        """
         wrong = [*in_order(walk(ends, self.wrong_sources))]
         self.first = [pair for pair in wrong if self.is_first(pair)]
         self.try_all(self.first)

@@ -565,7 +565,7 @@ class Matching:
         return one - other
 
     def match_other_shapes(self) -> None:
-        """Match the remaining tensors of one name, even if shapes, types or values differ.
+        """Match the remaining tensors with equal names, even if shapes, types or values differ.
 
         Integers whose scale is not known get no twin.
         """

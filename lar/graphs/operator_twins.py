@@ -242,8 +242,7 @@ class StructuralMatching(Matching):
         return not missing or (short["ends in add"] > 0 and missing <= short["sum"])
 
     def work_of(self, node: Node) -> Counter[str]:
-        """Return the number of times that each step occurs between a tensor and the twins before it.
-        """
+        """Return how many times each step occurs between a tensor and the twins before it."""
         region = region_of(node, self.twins)
         work = Counter(step for each in region for step in each.steps)
         work["add"] += sum(each in self.without_bias for each in region)

@@ -230,9 +230,8 @@ class Alignment:
     def alike(self, operator: DumpedOperator, source: str) -> str:
         """Return the output of the model's operator of the same type that takes `source`.
 
-        If the model has no such operator, the result is `source` for an operator that only moves
-        data, because the engine may have added this operator. The result is empty for any other
-        operator.
+        If the model has no such operator, but the engine's operator only moves data, the result is
+        `source`, because the engine may have added its operator. Otherwise, the result is empty.
         """
         found = [
             each.outputs[0]
@@ -326,8 +325,7 @@ def in_order(operators: Sequence[ModelOperator]) -> Sequence[ModelOperator]:
 
 
 def plain_type(kind: str) -> str:
-    """Return the type of an operator without a version, and without an ending that an engine appends.
-    """
+    """Return the type of an operator without its version, and without the ending of an engine."""
     return re.sub(r"(forward|v\d)$", "", kind.lower())
 
 

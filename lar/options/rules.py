@@ -126,7 +126,7 @@ class Exclusion(Pairs):
 
 
 class Need(Pairs):
-    """A rule that a condition needs at least one of some other conditions.
+    """A rule by which one condition needs at least one of several other conditions.
 
     The second condition of a pair is that all needed conditions are absent.
     """

@@ -652,7 +652,7 @@ class AlgorithmChoice(Record):
 
 
 class NumericError(Record):
-    """The largest difference between an output and the same output with other algorithms.
+    """The largest difference between an output and the same output computed with other algorithms.
 
     `relative` is |a - b| / max(|a|, |b|, 1). `absolute` and `relative` are None if only one output
     has a NaN or an infinity.
