@@ -558,7 +558,7 @@ def in_weight(nodes: Iterable[Node]) -> tuple[Node, ...]:
 def is_added_move(node: Node) -> bool:
     """Return whether an engine added a node's operator, to bring a tensor into another layout.
 
-    An added operator has an input or a result with the name of its output.
+    The output of an added operator has the same name as the tensor before or behind the operator.
     """
     near = (*node.parents, *node.children)
     return node.is_move and any(each.name == node.name for each in near)

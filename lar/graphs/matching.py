@@ -501,8 +501,8 @@ class Matching:
 
         The two tensors may come from different operators.
 
-        But the tensors are not matched if one of these operators does all steps of the other, and
-        then further steps.
+        The tensors are not matched if one tensor's operator does all steps of the other tensor's
+        operator, and then further steps.
         """
         for nodes, others in self.groups_left(self.results):
             if len(nodes) != 1 or len(others) != 1 or self.are_named_apart(nodes[0], others[0]):
@@ -824,7 +824,8 @@ class Constants:
     def find_alike(self, one: DumpedTensor, others: Sequence[DumpedTensor]) -> DumpedTensor | None:
         """Return the constant in `others` with the values of `one`.
 
-        If no constant has these values, the first constant is returned that has them rounded.
+        If no constant has these values, the result is the first constant whose values differ only
+        by rounding to integers.
         """
         near = None
         array = read(self.values[0], one, [self.values[1].shape_of(it) for it in others])

@@ -180,10 +180,10 @@ class StructuralMatching(Matching):
     def named_alike(self, node: Node) -> list[Node]:
         """Return the other side's nodes that have the name of this node and a similar last step.
 
-        A fused operator may have the name of one of its parts. Nodes whose last steps are not
-        similar are returned too. They are left out only if one of them ends, or may end, in an
-        activation, or if the nodes differ only by a bias. For example, another engine may compute
-        Gelu in several operators.
+        A fused operator may have the name of one of its parts. A node whose last step is not
+        similar is returned only if neither node ends, or may end, in an activation, and if the
+        nodes differ by more than a bias. For example, another engine may compute Gelu in several
+        operators.
         """
         found = [(it, self.kind_score(node, it)) for it in super().named_alike(node)]
         return [it for it, score in found if score > 0 or (score == 0 and end_clearly(node, it))]

@@ -231,7 +231,8 @@ class Alignment:
         """Return the output of the model's operator of the same type that takes `source`.
 
         If the model has no such operator, but the engine's operator only moves data, the result is
-        `source`, because the engine may have added its operator. Otherwise, the result is empty.
+        `source`, because the engine may have added its operator. The result is empty if the model
+        has no such operator, and the engine's operator does more than move data.
         """
         found = [
             each.outputs[0]

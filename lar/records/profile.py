@@ -305,7 +305,7 @@ class Alignment(msgspec.Struct, frozen=True):
 
 
 class Clock(msgspec.Struct, frozen=True):
-    """The clock of all times: `t0_ns` is its reading at time 0, and `unix_ns` the time of day."""
+    """The clock of all times, which reads `t0_ns` at time 0, when the time of day is `unix_ns`."""
 
     base: str = "perf_counter_ns"
     t0_ns: int = 0
