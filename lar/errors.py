@@ -158,7 +158,7 @@ def reason_of_write(error: OSError, hint: str = "") -> tuple[str, str]:
     """
     if error.errno == errno.EFBIG and (limit := limit_of("file size")) is not None:
         reason = "the limit of a file's size is reached"
-        return reason, f"it is {limit >> 10} KiB (ulimit -f): raise it with ulimit -f unlimited"
+        return reason, f"the limit is {limit >> 10} KiB: raise it with ulimit -f unlimited"
     reason = (error.strerror or str(error)).lower()
     return reason, "make room on the disk" if error.errno in NO_ROOM else hint
 
@@ -186,7 +186,7 @@ def out_of_address_space(limit: int) -> LarError:
     """Return the error for a process that has reached the limit of its address space."""
     return LarError(
         "out of memory: the limit of the address space is reached",
-        f"it is {limit >> 20} MiB (ulimit -v): raise it with ulimit -v unlimited",
+        f"the limit is {limit >> 20} MiB: raise it with ulimit -v unlimited",
     )
 
 

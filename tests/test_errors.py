@@ -50,4 +50,4 @@ def test_memory_that_was_refused_is_known_by_its_words() -> None:
 def test_the_limit_of_the_address_space_is_in_the_hint() -> None:
     error = out_of_address_space(3 << 20)
     assert (error.exit_code, "limit of the address space" in error.message) == (4, True)
-    assert error.hint == "it is 3 MiB (ulimit -v): raise it with ulimit -v unlimited"
+    assert error.hint == "the limit is 3 MiB: raise it with ulimit -v unlimited"

@@ -211,7 +211,7 @@ class Parser(argparse.ArgumentParser):
                 metavar="SIZE",
                 type=parse_bytes,
                 default=argparse.SUPPRESS,  # so that an action's parser keeps an earlier value
-                help="raise the limit on a file's size, also after unpacking, to SIZE (as 8G)",
+                help="let lar read files of up to SIZE, such as 8G, before and after unpacking",
             )
 
     def parse_known_args(  # type: ignore[override]
@@ -274,7 +274,8 @@ def normalize_flags(words: list[str]) -> list[str]:
     """Return the command-line arguments in the form that the parser accepts.
 
     Each flag is written in the spelling of its declaration. A value that begins with a minus, as in
-    `--mean -1,2`, is joined to its flag. From the argument `--` on, nothing is changed.
+    `--mean -1,2`, is joined to its flag. The argument `--` and all arguments after it stay as they
+    are.
     """
     normal: list[str] = []
     for index, word in enumerate(words):

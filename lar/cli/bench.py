@@ -61,7 +61,7 @@ def refuse_settings(arguments: argparse.Namespace) -> None:
 
 
 def refuse(arguments: argparse.Namespace, keys: Iterable[str], problem: str, hint: str) -> None:
-    """Refuse a command that has one of the flags with these keys.
+    """Refuse a command in which one of the flags `keys` was typed.
 
     `problem` and `hint` become the parts of the error.
 

@@ -91,7 +91,7 @@ def with_algorithms(files: AnyCacheFiles, path: str, action: str) -> AlgorithmCa
     if isinstance(files, ModelCacheFiles):
         files.read(path)
         hint = "`lar cache show` and `diff` print what it was made for"
-        raise UsageError(f"such a cache holds {files.holds} to {action}", hint, subject=path)
+        raise UsageError(f"this cache holds {files.holds} to {action}", hint, subject=path)
     return files
 
 
@@ -124,5 +124,5 @@ def files_of_all(paths: Sequence[str]) -> AnyCacheFiles:
     """
     first, *others = (files_of(path) for path in paths)
     if any(kind is not first for kind in others):
-        raise UsageError("these are caches of two engines", subject=", ".join(paths))
+        raise UsageError("the files are caches of two engines", subject=", ".join(paths))
     return first

@@ -56,7 +56,8 @@ def parser_of_all() -> Parser:
 def mark_files(parser: argparse.ArgumentParser, file: object, folder: object) -> None:
     """Mark the arguments that take a file, a folder, a topic or a group of options.
 
-    The arguments of the parser's actions are marked too.
+    If the parser has actions, such as `list` of `lar history`, the arguments of the actions are
+    marked too.
     """
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

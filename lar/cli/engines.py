@@ -53,7 +53,8 @@ def format_quirks(engines: Iterable[Engine], screen: Screen = PAPER) -> list[str
     """Return the table of the engines' known defects.
 
     The row of a defect has the defect's name, whether it is present on this machine, and its
-    effect. Two lines below the effect say how the defect is detected, and how to get round it.
+    effect. Below the effect, one line says how the defect is detected, and one line how to get
+    round the defect.
     """
     rows = []
     for engine, each in ((it, defect) for it in engines for defect in it.defects(os.environ)):

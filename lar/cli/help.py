@@ -132,7 +132,7 @@ def page_of(topic: str) -> str:
     """Return the page of a topic of the manual; the beginning of the topic's name is enough.
 
     Raises:
-        UsageError: no topic, or more than one, begins with this name.
+        UsageError: no topic begins with this name, or more than one topic does.
     """
     known = topics()
     found = [name for name in known if name == topic or name.startswith(topic)]

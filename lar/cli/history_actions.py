@@ -103,7 +103,7 @@ def show_results(arguments: argparse.Namespace) -> int:
 
 
 def plot_results(arguments: argparse.Namespace) -> int:
-    """Print how the times have changed; with --html, write a page with curves."""
+    """Print how the times have changed; with --html, write a page with curves of the times."""
     with open_store(arguments.store) as store:
         entries = store.entries(selection_of(arguments))
     report = report_course(entries)
@@ -274,7 +274,7 @@ def new_results(
         raise UsageError("no stored result has this tag", hint, flag=f"--tag {tag}")
     if not entries:
         raise UsageError(
-            f"the store has only runs of {base}",
+            f"the store has only runs with the tag {base}",
             "run the model with --save, or give the file of a new result",
         )
     newest = entries[-1]
@@ -371,7 +371,7 @@ def notes_of(check: Check) -> Iterator[str]:
 
 
 def software_changes(check: Check) -> str:
-    """Return how the new runs and the baseline differ in software; empty if they do not."""
+    """Return how the software of the new runs and of the baseline differs; empty if it is equal."""
     parts = []
     for what, value_of in SOFTWARE.items():
         sides = (check.new, check.baseline)
@@ -396,7 +396,7 @@ def run_model(arguments: argparse.Namespace) -> list[RunResult]:
     values = vars(parser_of("run").parse_args(arguments.run_words))
     for option in OPTIONS:
         if option.is_for_command_line and option.is_given(values):
-            raise UsageError("does not go with --run", "leave it out", flag=option.flag)
+            raise UsageError("cannot be used with --run", "leave it out", flag=option.flag)
     spec = plan_run(values["model"], values)
     results = []
     for number in range(1, arguments.runs + 1):

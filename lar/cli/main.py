@@ -224,8 +224,8 @@ class StandardOutput(io.FileIO):
 def replace_streams() -> None:
     """Replace closed standard streams by the null device, and set how open streams fail.
 
-    A character that the terminal's encoding lacks is printed as an escape. An error of standard
-    output contains the name of this stream.
+    A character that the terminal's encoding lacks is printed as an escape. If standard output
+    cannot be written, the error names standard output.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

@@ -137,7 +137,8 @@ def default_style(arguments: argparse.Namespace) -> str:
 def check_paths(paths: list[str], name: str, style: Style) -> None:
     """Check whether a style accepts this number of profiles.
 
-    A style may accept one profile, two profiles, or more pairs of profiles.
+    Depending on the style, a report shows one profile, compares two profiles, or compares several
+    pairs of profiles.
 
     Raises:
         UsageError: the style needs fewer or more profiles, or the last profile has no partner.

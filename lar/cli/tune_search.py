@@ -68,7 +68,7 @@ def search_all(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int
     groups = group_models(arguments.models)
     if len(groups) > 1 and arguments.session is not None:
         problem = f"is for one model, and {len(groups)} are given"
-        raise UsageError(problem, "tune them one after the other", flag="--session")
+        raise UsageError(problem, "tune one model at a time", flag="--session")
     with contextlib.ExitStack() as stack:
         command = Command(arguments, options)
         if arguments.scheduler is not None:

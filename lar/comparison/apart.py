@@ -18,8 +18,8 @@ T = TypeVar("T")
 def work_apart(work: Callable[[], T]) -> Iterator[Callable[[], T]]:
     """Begin work in a copy of this process; yield a function that waits for the result.
 
-    If there is no copy, or the copy ends without a result, the yielded function does the work in
-    this process. A copy has only one thread, so a process with several threads is not copied.
+    If no copy can be made, or the copy ends without a result, the yielded function does the work in
+    this process. A process with several threads is not copied, since a copy has only one thread.
     """
     receiving, sending = os.pipe()
     copy = -1

@@ -2,8 +2,8 @@
 
 The elements of two tensors may show the cause of their difference, such as a wrong scale or a wrong
 zero point. Each kind of difference is a change that turns the elements of one side into the
-elements of the other side. A kind is reported only if it explains nearly all of the difference. The
-rest of the difference may be rounding and other errors.
+elements of the other side. A kind of difference is reported only if it explains nearly all of the
+difference between two tensors. The rest of the difference may be rounding and other errors.
 
 This module also finds quantised tensors with a wrong scale, even if the only error is rounding.
 
@@ -72,9 +72,8 @@ class Ranges:
     def describe(self, pair: Pair) -> str:
         """Say in words how much coarser a scale is than the values need; empty for a right scale.
 
-        The text is also empty for an input of the model, and for a tensor with the scale of its
-        source. The text is empty as well if the scale of the tensor's source is nearly as much too
-        coarse.
+        The text is also empty for an input of the model. The text is empty too if the scale of the
+        tensor's source is the same, or is too coarse by nearly the same factor.
         """
         nodes = pair.actual, pair.expected
         steps = [*map(self.step_of, (0, 1), nodes)]
@@ -95,7 +94,8 @@ class Ranges:
     def describe_misread(self, pair: Pair) -> str:
         """Say in words which bias an engine reads by a wrong scale; empty without such a bias.
 
-        The engine reads the bias by the scale of the pair's actual tensor.
+        The operators that take the pair's actual tensor multiply the integers of their bias by the
+        scale of this tensor. If this scale is wrong, the values of the bias are wrong too.
         """
         steps = [*map(self.step_of, (0, 1), pair[:2])]
         taken = self.paired.constants_of(pair.actual.children) if steps[0] else []
@@ -114,7 +114,7 @@ class Ranges:
         return ""
 
     def times_before(self, side: int, node: Node) -> float:
-        """Return the factor by which the coarsest scale before a tensor is too coarse; at least 1.
+        """Return the largest factor by which a scale before a tensor is too coarse, but at least 1.
 
         The result is infinite if one of the tensor's sources has the same scale as the tensor.
         """
@@ -351,7 +351,8 @@ def find_border(sides: Sides) -> str:
 def find_channels(sides: Sides) -> str:
     """Detect one wrong channel, or a wrong factor for each channel.
 
-    An engine that applies the scales of channels along a wrong axis causes such factors.
+    Factors of channels are wrong if, for example, an engine applies the scales of channels along a
+    wrong axis.
     """
     shape = sides.one.shape
     axis = channel_axis(len(shape)) if sides.axis is None else sides.axis

@@ -1,8 +1,8 @@
 """Compares two dumps: matches tensors, measures errors, judges outputs, and proves the cause.
 
-If there are more than two sides, the first side is compared with each other side. These comparisons
-show the side that differs from most of the other sides. Two sides can also be compared with the
-truth, which means the reference values that the model should give.
+If there are more than two sides, the first side is compared with each other side. The comparisons
+show which side differs from most of the other sides. Two sides can also be compared with the truth,
+which means the reference values that the model should give.
 
 Besides the finding, a comparison has notes, a list of the tensors that only one side has, and a
 list of the outputs that were not compared.
@@ -132,7 +132,8 @@ def find_unmatched(paired: Paired) -> Iterator[UnmatchedTensor]:
 def describe_moved(node: Node, paired: Paired) -> str:
     """Say in words which tensor's data a moved copy holds; empty for a tensor that is no copy.
 
-    A tensor on the way from an original to a copy is described too.
+    If several operators make a copy, the tensors between the original and the copy are described
+    too.
     """
     originals = paired.twins.originals
     if node in originals:
@@ -146,7 +147,7 @@ def describe_moved(node: Node, paired: Paired) -> str:
 
 
 def describe_fused(node: Node, paired: Paired, side: int) -> str:
-    """Say in words which fused operator of the other side contains a tensor; otherwise empty."""
+    """Say in words which fused operator of the other side contains a tensor; empty if none does."""
     for each in results_of(node, paired.by_node):
         twin = paired.by_node[each][:2][1 - side]
         maker = twin.operator.type if twin.operator else "an operator"
@@ -201,8 +202,8 @@ def compare_dumps(
     """Compare two dumps.
 
     `kinds_of` takes an engine's name and returns what its operators do. `operators_of` returns an
-    object that runs operators of a side alone. `operators_of` is called only if operators are under
-    suspicion. `names` are the names of the two sides.
+    object that runs operators of a side alone. `operators_of` is called only if operators may be at
+    fault. `names` are the names of the two sides.
 
     Raises:
         DumpError: a tensor is missing or damaged.
@@ -288,7 +289,7 @@ def judge(paired: Paired, search: Search, only: Only, *, isolate: bool) -> Compa
 def find_deciding(paired: Paired, only: Only) -> list[Pair]:
     """Return the pairs that decide the finding: the outputs, or all computed tensors.
 
-    All computed tensors decide if the user asks for it, if no output could be compared, or if a
+    All computed tensors are returned if `only` is "common", if no output could be compared, or if a
     dump has no operators.
     """
     computed = [pair for pair in paired.pairs if not paired.found(pair).is_input]
@@ -343,10 +344,11 @@ def find_finding(
 
 
 def rounding_of(tensors: Iterable[TensorComparison]) -> tuple[str, float | None]:
-    """Return the coarse type whose rounding explains differences, and the lowest SNR of an output.
+    """Return the coarse type whose rounding explains all differences, and an SNR.
 
-    The ratio of signal to noise (SNR) is in dB. The type is empty if float32 explains all
-    differences.
+    The SNR is the lowest ratio of signal to noise of an output, in dB.
+
+    The type is empty if float32 explains all differences.
     """
     computed = [(it, it.figures) for it in tensors if it.precision and it.figures]
     if not any((figures.relative_l2 or 0.0) > FINE for _, figures in computed):
@@ -490,7 +492,7 @@ def key_of(tensor: TensorComparison) -> tuple[str, str]:
 
 
 def badness_of(found: TensorComparison) -> tuple[bool, float]:
-    """Return whether a pair differs, and by how much; infinity if no errors are known."""
+    """Return whether a pair differs, and by how much: infinity if no errors are known."""
     return not found.passed, math.inf if found.figures is None else -snr_of(found.figures)
 
 
@@ -552,8 +554,9 @@ def tensor_of_sides(
 ) -> TensorOfSides:
     """Return a tensor of the first side with the matching tensors of the other sides.
 
-    `passed` says for each side after the first side whether the whole side agrees with the first
-    side. `between` has, for any two of these later sides, the pairs of tensors that agree.
+    `passed` has a value for each side after the first side: whether the whole side agrees with the
+    first side. `between` has, for any two sides after the first side, the pairs of tensors that
+    agree.
     """
     known = [(side, pair) for side, pair in enumerate(row, 1) if pair is not None]
     groups: list[list[int]] = [[0]]
@@ -600,9 +603,10 @@ def judge_by_truth(
 ) -> Comparison:
     """Return a comparison of two dumps, with the errors of both sides against reference values.
 
-    `truth` is the dump of the reference values. `against` has the comparison of each side with this
-    dump. `nearest` is the side, 0 or 1, whose model is nearest to the model of the reference
-    values. A reference tensor is first looked up by the tensor of the side `nearest`.
+    `truth` is the dump of the reference values. `against` has the comparison of each side with the
+    reference values. `nearest` is the side, 0 or 1, whose model is nearest to the model of the
+    reference values. The reference tensor of a pair is first searched for as the twin of the tensor
+    on the side `nearest`.
     """
     mine, theirs = (
         {it.actual.key: it for it in against[side].tensors if not it.constant} for side in (0, 1)
@@ -633,11 +637,13 @@ def judge_by_truth(
 
 
 def without_doubt(found: Comparison, against: Comparison, side: int) -> tuple[Findings, list[str]]:
-    """Return how a side differs from reference values, and operator types with doubtful values.
+    """Return how a side differs from reference values, and which reference values are doubtful.
+
+    The second value of the result has the types of the operators with doubtful reference values.
 
     The reference values of an operator are doubtful if both sides agree with each other, but not
-    with these values. A side is at fault only at operators where the two sides also differ from
-    each other.
+    with the reference values. A side is at fault only at operators where the two sides also differ
+    from each other.
     """
     blamed = {(it.output.actual, it.output.expected)[side].key for it in found.culprits}
     compared = {(it.actual, it.expected)[side].key for it in found.tensors}
@@ -657,7 +663,7 @@ def without_doubt(found: Comparison, against: Comparison, side: int) -> tuple[Fi
 def has_coarse_tensors(dump: Dump) -> bool:
     """Return whether a dump has quantised tensors or tensors of half precision.
 
-    The model of such a dump may have been made from another model, by quantising or by casting to
-    half precision.
+    If a dump has quantised or half-precision tensors, its model may have been made from another
+    model, by quantising or by casting to half precision.
     """
     return any(it.quantization is not None or it.dtype in ("float16", "BFloat16") for it in dump)

@@ -109,8 +109,8 @@ class Prover:
     def prove(self, pair: Pair, *, though_right: bool = False) -> Alone:
         """Run the operators of a pair alone, with the expected values as inputs.
 
-        If the output differs, or with `though_right`, both sides are checked as well: operators
-        that are run alone on a side's own inputs must repeat that side's output.
+        If the output differs, or with `though_right`, both sides are checked too: if a side's
+        operators are run alone on the side's own inputs, they must give the side's own output.
 
         Raises:
             DumpError: a tensor is missing or damaged.
@@ -134,17 +134,19 @@ class Prover:
         """
         operators, actual = self.operators(0), tensor_of(pair.actual)
         if pair.actual not in self.fed[0] and operators.find_missing([actual]):
-            raise LarError(f"the engine of {self.letters[0]} cannot compute this tensor alone")
+            raise LarError(f"the engine of {self.letters[0]} cannot run this operator by itself")
         before = self.values_before(pair.actual)
         named = {tensor_of(it.actual).name: array for it, array in before.items()}
         array = operators.compute(actual, named)
         if squeezed(array.shape) != squeezed(actual.shape):
-            raise LarError(f"alone it gives the shape {array.shape}")
+            raise LarError(f"run alone, it gives shape {array.shape}")
         found = self.measure.measure_alone(pair, array, before, self.compared)
         return Alone(found, frozenset(region_of(pair.actual, self.fed_before(pair.actual, 0))))
 
     def values_before(self, node: Node) -> dict[Pair, Array]:
-        """Return the expected values of an actual node's inputs, in the actual side's stored form.
+        """Return the values that an actual node's inputs have on the expected side.
+
+        The values are in the form in which the actual side stores tensors.
 
         Raises:
             LarError: an input has no matching tensor on the expected side, or a type that cannot be
@@ -154,13 +156,13 @@ class Prover:
         fed = self.fed_before(node, 0)
         for each in region_of(node, fed):
             if each.is_input or each.operator is None:
-                raise LarError("it has no twin in the other dump", subject=each.name)
+                raise LarError("the other dump has no matching tensor", subject=each.name)
         pairs = [self.pairs[each] for each in sources_of(node, fed)]
         values, compared = self.measure.values, self.compared
         return {it: stored_as(it, values, compared[it.actual].axes) for it in pairs}
 
     def check_repeated(self, pair: Pair) -> None:
-        """Check that the operators of each side, run alone, repeat the output in that side's dump.
+        """Check that each side's operators, when run alone, give the output in that side's dump.
 
         The operators of a side get the inputs that the dump of this side holds.
 
@@ -249,7 +251,7 @@ def converted(array: Array, actual: DumpedTensor, quantization: Quantization | N
     element = BY_DTYPE.get(actual.dtype)
     unscaled = quantization is None and "uantized" in actual.dtype
     if element is None or element.bits or element.name == "BFloat16" or unscaled:
-        raise LarError(f"numbers cannot be fed as {actual.dtype}", subject=actual.name)
+        raise LarError(f"lar cannot feed numbers of the type {actual.dtype}", subject=actual.name)
     wanted = np.dtype(element.storage)
     if quantization is not None or (wanted.kind in "iu" and array.dtype.kind == "f"):
         return integers_of(array, quantization or Quantization(scale=(1.0,)), wanted)
@@ -289,8 +291,9 @@ class Blame(NamedTuple):
 
     `alone` is the result of running the operators alone. `scale` says in words what is wrong with
     the scale of the output; empty if nothing is known. With `is_coarse`, the scale is too coarse
-    for the compared values, but other inputs of the model may fill the range of the scale. With
-    `is_misread`, an operator that takes the output reads a bias by the wrong scale of this output.
+    for the compared values. With other inputs of the model, the values may be larger and need this
+    scale. With `is_misread`, the scale of the output is wrong, and the next operator reads its bias
+    by this scale.
     """
 
     actual: tuple[Node, ...]
@@ -323,7 +326,10 @@ class Search:
         self.alone: dict[Node, Alone] = {}
 
     def find(self, ends: Sequence[Pair]) -> list[Blame]:
-        """Find the culprits before the pairs `ends`; pairs behind a culprit are not judged."""
+        """Find the culprits among the pairs from which `ends` are computed, and among `ends`.
+
+        Pairs behind a culprit are not judged.
+        """
         wrong = [*in_order(walk(ends, self.wrong_sources))]
         self.first = [pair for pair in wrong if self.is_first(pair)]
         self.try_all(self.first)
@@ -335,7 +341,10 @@ class Search:
         return self.blames
 
     def find_interrupted(self) -> list[Blame]:
-        """Return the culprits found before an interrupt, and candidates not run yet as suspects."""
+        """Return the culprits that were found before the user interrupted the search.
+
+        Candidates that were not yet run alone are returned as suspects.
+        """
         left = [pair for pair in self.first if pair.actual not in self.alone]
         doubt = Alone(doubt="interrupted before it was run alone")
         return [*self.blames, *(blame_of(pair, self.paired, doubt) for pair in left)]
@@ -343,8 +352,8 @@ class Search:
     def find_inside(self) -> list[Blame]:
         """Find wrong operators although rounding explains the differences of the outputs.
 
-        At such an operator both sides round alike, or the error is far larger than the rounding of
-        both sides explains.
+        An operator is run alone if both sides round its numbers alike, or if its error is far
+        larger than rounding explains.
         """
         rounding, found = self.paired.measure.rounding, self.paired.found
         first = filter(self.is_first, self.paired.pairs)
@@ -411,7 +420,8 @@ class Search:
         """Blame the first pair whose error is at least `SUSPECT` times the tolerance.
 
         This search is done if the outputs differ, but no operator's output differs when the
-        operator is run alone. Behind such a pair, errors grow as rounding errors do.
+        operator is run alone. After the first pair, errors grow as rounding errors do, so that
+        later pairs are not blamed.
         """
         for pair in pairs:
             found = self.alone.get(pair.actual, Alone()).found
@@ -423,9 +433,9 @@ class Search:
     def heals(self, pair: Pair, alone: Alone) -> bool:
         """Return whether the difference of a pair vanishes in the pairs behind it.
 
-        If the difference vanishes, the two tensors are different quantities. For example, only one
-        of the two tensors has been multiplied by a factor, because the other side applies the
-        factor later.
+        If the difference vanishes, the two tensors are different quantities, and no operator is at
+        fault. For example, only one of the two tensors has been multiplied by a factor, because the
+        other side applies the factor later.
         """
         found = alone.found
         if found is None or self.paired.found(pair).is_output:
@@ -508,7 +518,7 @@ def blame_of(pair: Pair, paired: Paired, alone: Alone) -> Blame:
 
 
 def without_behind(blames: Sequence[Blame], others: Sequence[Blame]) -> list[Blame]:
-    """Return the culprits in `blames`, except culprits in `others` and culprits behind `others`."""
+    """Return the culprits in `blames` that are neither in `others` nor behind one of `others`."""
     ends = {node for blame in others for node in (*blame.actual, *blame.expected)}
     behind = with_results(ends)
     return [it for it in blames if behind.isdisjoint((*it.actual, *it.expected))]
@@ -548,7 +558,7 @@ def in_weight(nodes: Iterable[Node]) -> tuple[Node, ...]:
 def is_added_move(node: Node) -> bool:
     """Return whether an engine added a node's operator, to bring a tensor into another layout.
 
-    The tensors before and behind such an operator have the same name.
+    The output of an added operator has the same name as the tensor before or behind the operator.
     """
     near = (*node.parents, *node.children)
     return node.is_move and any(each.name == node.name for each in near)
@@ -566,6 +576,6 @@ def add_blame(blames: list[Blame], blame: Blame) -> None:
 
 
 def shared(nodes: Iterable[Node], others: Iterable[Node]) -> tuple[Node, ...]:
-    """Return the nodes whose operator is also the operator of one of the other nodes."""
+    """Return those of `nodes` whose operator is also the operator of a node in `others`."""
     operators = [node.operator for node in others]
     return tuple(node for node in nodes if any(node.operator is each for each in operators))

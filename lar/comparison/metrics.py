@@ -69,9 +69,9 @@ class Bounds(NamedTuple):
 def bounds_of(tolerance: Tolerance, *dtypes: str, step: float | None = None) -> Bounds:
     """Return the bounds of a tolerance for tensors of one or two types.
 
-    `dtypes` are the names of the types in dumps. The default tolerance is that of the coarser type.
-    For integers that stand for real numbers, the default tolerance is `step`, the coarser of the
-    two scales.
+    `dtypes` are the names of the types in dumps. If the user gave no tolerance, the default
+    tolerance of the coarser type is used. For integers that stand for real numbers, the default
+    tolerance is `step`, the coarser of the two scales.
     """
     if tolerance.max_error is not None:
         return Bounds(max_error=tolerance.max_error)
@@ -226,7 +226,8 @@ class PairOfBlocks:
     def without_nonfinite(self, actual: Array, expected: Array) -> tuple[Array, Array, Array]:
         """Count NaN and infinite elements; return wider copies with zeros for these elements.
 
-        The third array marks the places where NaN or infinite elements do not agree.
+        The third array marks the places where a NaN or an infinite element of one side does not
+        agree with the other side.
         """
         for side, block in enumerate((actual, expected)):
             self.nans[side] += int(np.count_nonzero(np.isnan(block)))
@@ -334,7 +335,7 @@ class PairOfBlocks:
 
 
 def with_mask_of(actual: Array, expected: Array) -> Array:
-    """Return an actual block; where both sides mean minus infinity, use the expected numbers.
+    """Return an actual block, with the expected number where both sides mean minus infinity.
 
     The mask of an attention contains -1e9 for minus infinity, or in float16 -65504 or -inf.
     """
@@ -375,7 +376,7 @@ def finite(value: float) -> float | None:
 
 @cache
 def working_type(actual: np.dtype[Any], expected: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the type in which differences of two types are computed without loss."""
+    """Return the type in which arrays of two types can be subtracted without loss."""
     common = np.result_type(actual, expected)
     if common.kind in "fc" and common.itemsize >= 4:
         return common
@@ -431,9 +432,9 @@ def size_of(elements: Elements) -> Size:
 
 
 def add_up(elements: Elements, fill: float) -> tuple[Any, int, bool]:
-    """Return the sum of squares of all finite elements below a fill, and how many these are.
+    """Return the sum of squares, and the number, of all finite elements below a fill.
 
-    The third value says whether these elements may contain fills.
+    The third value of the result says whether the elements may contain fills.
     """
     dtype = working_type(elements.dtype, elements.dtype)
     total, counted, may_have_fills = np.longdouble(0.0), 0, False

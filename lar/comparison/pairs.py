@@ -110,8 +110,8 @@ class Measure:
         """Compare the expected tensor with the output of an operator that was run alone.
 
         `array` is the output, in the form in which the actual side stores tensors. `fed` has the
-        values that the operator was fed with. The rounding of these values to the types of the
-        actual side does not count as a fault.
+        values that the operator was fed with. The fed values are rounded to the types of the actual
+        side, and the error of this rounding does not count as a fault.
         """
         sources = []
         for each, value in fed.items():
@@ -128,7 +128,7 @@ class Measure:
         """Compare a pair of computed tensors; by default, rounding may explain the difference.
 
         `sources` are the comparisons of the nearest pairs before this pair. A tensor that is
-        rounded between these sources and the pair counts as a further source.
+        rounded to integers between a source and the pair counts as a further source.
         """
         known, explain = known_side(pair), None
         if self.by_default and not self.excerpts:
@@ -228,7 +228,8 @@ class Measure:
     def record_of(self, tensors: Tensors, by: MatchedBy, **found: Any) -> TensorComparison:
         """Return the comparison of two tensors.
 
-        `found` has the other fields of the comparison.
+        `found` has all fields of the comparison except the two tensors and the rule that matched
+        them.
         """
         actual, expected = map(self.facts_of, (0, 1), tensors)
         return TensorComparison(actual=actual, expected=expected, matched_by=by, **found)
@@ -294,9 +295,9 @@ class Paired:
     def find_outputs(self) -> set[Node]:
         """Return the actual nodes of the models' outputs.
 
-        An output of the actual model that has no matching tensor is included. An output that only
-        holds another tensor's data may have the pair of that tensor. If a dump does not name its
-        outputs, the tensors without children count as outputs.
+        An output of the actual model that has no matching tensor is included. If an output is only
+        a copy of another tensor, the pair of the copied tensor stands for the output. If a dump
+        does not name its outputs, the tensors without children count as outputs.
         """
         found: set[Node] = set()
         for side, graph in enumerate(self.graphs):
@@ -309,7 +310,7 @@ class Paired:
         return found
 
     def pair_of(self, node: Node) -> Pair | None:
-        """Return the pair of a tensor; for a copy without a pair, the pair of its original."""
+        """Return the pair of a tensor; a copy that has no pair gets the pair of its original."""
         return self.by_node.get(node) or self.by_node.get(self.twins.originals.get(node, node))
 
     def measure_all(self, progress: Callable[[str], None]) -> None:
@@ -344,7 +345,7 @@ class Paired:
         return self.compared[pair.actual]
 
     def around(self, pair: Pair, near: Callable[..., list[Node]]) -> list[Pair]:
-        """Return the nearest pairs on both sides.
+        """Return the pairs that are nearest to a pair in the graph of either side.
 
         `near` is a function that returns the nearest nodes before or behind a node.
         """
@@ -358,7 +359,7 @@ class Paired:
         return self.around(pair, results_of)
 
     def grow_gradually(self) -> bool:
-        """Return whether any pair has a larger error than its inputs, if these have errors too."""
+        """Return whether any pair's inputs have errors, and the pair has a larger error."""
         found = ((self.found(pair), self.sources(pair)) for pair in self.pairs)
         return any(1 < growth_of(it, map(self.found, sources)) < inf for it, sources in found)
 
@@ -468,9 +469,9 @@ def error_of(found: TensorComparison) -> tuple[float, float]:
 def growth_of(found: TensorComparison, sources: Iterable[TensorComparison]) -> float:
     """Return the factor by which a tensor's error exceeds the errors of its inputs.
 
-    The factor is infinite if the inputs have no errors. One factor is computed for the error of the
-    whole tensor, and one for the error of the worst element. The larger factor is returned, since a
-    fault may concern a single element.
+    The factor is infinite if the tensor has an error but its inputs have none. One factor is
+    computed for the error of the whole tensor, and one for the error of the worst element. The
+    larger factor is returned, since a fault may concern a single element.
     """
     before = [error_of(source) for source in sources]
     growths = [0.0]

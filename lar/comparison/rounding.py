@@ -1,8 +1,8 @@
 """Computes the largest difference between two tensors that rounding can explain.
 
-An operator adds its own rounding error to the errors of its inputs. The added error follows from
-the coarser type of the two sides. A floating-point type has the relative rounding u, and a
-quantised type has the step s.
+An operator adds its own rounding error to the errors of its inputs. The operator's own rounding
+error depends on the coarser type of the two sides. A floating-point type has the relative rounding
+u, and a quantised type has the step s.
 
 Storing the output adds an error of u times each element. In a quantised type, storing adds an error
 of s / 2 at most, and of s / sqrt(12) on average.
@@ -12,13 +12,13 @@ products in a usual convolution. If only the factors are rounded, as in TF32, th
 of u, and storing adds no error. Weights that are stored in the coarse type add a rounding error
 too.
 
-An operator also passes on the errors of its inputs. An addition or a maximum adds up these errors,
-and other operators may enlarge the errors several times. An error is the length of the difference,
-divided by the length of the tensor. An operator is at fault if its error is much larger than the
-error that these rules give.
+An operator also passes on the errors of its inputs. An addition or a maximum adds up the errors of
+its inputs, and other operators may enlarge the errors several times. An error is the length of the
+difference, divided by the length of the tensor. An operator is at fault if its error is much larger
+than the error that these rules give.
 
 The rules for rounding apply to sides that compute in a type coarser than float32. Two float32 runs
-are compared with a fixed tolerance, which detects errors smaller than the error of any cast.
+are compared with a fixed tolerance, which is smaller than the error of a cast to any coarser type.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Explained(NamedTuple):
 class Step(NamedTuple):
     """The step between neighbouring values of a quantised type, its bits, and its range.
 
-    `ends` has the lowest and the highest value as numbers of steps.
+    `ends` has the lowest and the highest value, each divided by the step.
     """
 
     size: float
@@ -167,10 +167,10 @@ Explain = Callable[[Size, Elements], "Explained | None"]
 def worst_channel_of(one: Elements, other: Elements, fill: float) -> float:
     """Return the largest relative error of a channel.
 
-    The error is relative to the length (L2 norm) of the channel, or to the usual length of a
-    channel if the usual length is larger. The largest error of a channel shows a single wrong
-    channel, even if the error of the whole tensor is small. Numbers that are not finite on one
-    side, or as large as a fill, are left out.
+    The error of a channel is divided by the length (L2 norm) of the channel, or by the usual length
+    of a channel if this is larger. The largest error of a channel shows a single wrong channel,
+    even if the error of the whole tensor is small. Numbers that are not finite on one side, or as
+    large as a fill, are left out.
     """
     shape = other.shape
     axis = channel_axis(len(shape))
@@ -272,10 +272,11 @@ class Rounding:
                     yield side, node.tensor, before
 
     def round_alike(self, pair: Pair) -> bool:
-        """Return whether both sides round alike, or do not round, between a pair and its sources.
+        """Return whether both sides do the same rounding, or none, between a pair and its sources.
 
-        Both sides must have weights with the same scales, and tensors with the same steps. Steps
-        that the sources already have are left out.
+        The result is true if the weights of both sides have equal scales, and the tensors between
+        the pair and its sources have equal steps. The steps of the sources themselves are not
+        compared.
         """
         sides = 0, 1
         regions = [region_of(node, self.by_node) for node in pair[:2]]
@@ -293,8 +294,8 @@ class Rounding:
     ) -> set[tuple[int, tuple[float, ...]]]:
         """Return the bits and the scales of the quantised weights of a region's operators.
 
-        Weights that are packed for an operator have no known scales. They are left out if both
-        sides ran one model, since the weights are then equal.
+        Weights that are packed for an operator have no known scales. Packed weights are left out if
+        both sides ran one model, since the weights are then equal.
         """
         graph, known = self.graphs[side], self.values[side].quantizations
         keys = {graph.integers_of(key) for node in region for _, key in node.constants}
@@ -326,8 +327,8 @@ class Rounding:
     def learn_from_weights(self, pairs: Sequence[ConstantPair]) -> None:
         """Detect a side whose weights were rounded to float16, and stored in a wider type.
 
-        There must be several large weights, and all of them must be rounded. If only a single
-        weight was rounded, an operator is at fault.
+        The side is detected only if it has several large weights, and all of them are rounded. If
+        only a single weight was rounded, this is a fault of an operator.
         """
         large = [pair for pair in pairs if pair.expected.dtype == "float32"]
         large = [pair for pair in large if prod(pair.expected.shape) >= LEAST_WEIGHTS]
@@ -377,9 +378,9 @@ class Rounding:
 def precision_of_sides(graphs: Sequence[Graph]) -> str:
     """Return the coarse type in which a side computes, or to which a side rounds factors.
 
-    The model's type is not returned if both sides compute the same graph in a wider type, because
-    both sides then use the same rounded weights. An engine that fuses operators rounds the weights
-    again.
+    If both sides compute the same graph in a type wider than the model's type, the model's type is
+    not returned, because both sides use the same rounded weights. If the graphs differ, an engine
+    has fused operators and rounded the weights again.
     """
     stored = coarsest(map(stored_type_of, graphs))
     named = [
@@ -391,7 +392,7 @@ def precision_of_sides(graphs: Sequence[Graph]) -> str:
 
 
 def stored_type_of(graph: Graph) -> str:
-    """Return the coarse type that many tensors of a side have; empty if there is no such type."""
+    """Return the coarse type that many tensors of a side have; empty if few have a coarse type."""
     types = [node.tensor.dtype.lower() for node in graph.nodes if node.tensor]
     floats = [name for name in types if "float" in name]
     least = max(COARSE_SHARE * len(floats), 1)
@@ -411,7 +412,7 @@ def inherited(
 
     `scale` is the root mean square of the tensor. If an input differs by more than rounding
     explains, only the explained part of its error is passed on, without growth. If the whole error
-    were passed on, a fault would explain the errors of later operators.
+    were passed on, a fault would excuse the errors of later operators.
     """
     errors, failed = [], [0.0]
     for source, figures in ((it, it.figures) for it in sources if it.figures):

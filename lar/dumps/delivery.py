@@ -225,7 +225,8 @@ def check_same_run(index: DumpIndex, place: Path) -> None:
 def check_same_data(spec: RunSpec, left: Sequence[Item], index: DumpIndex, place: Path) -> None:
     """Refuse to go on if the data of finished items has changed.
 
-    Data of unfinished items may have changed: perhaps damaged data ended the run.
+    The data of unfinished items may have changed: if damaged data ended the run, the user may have
+    repaired the data.
 
     Raises:
         UsageError: a file of a finished item has changed.

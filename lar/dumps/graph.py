@@ -174,7 +174,7 @@ def with_operators(index: DumpIndex, operators: Iterable[DumpedOperator]) -> Dum
 def run_of(header: TensorHeader) -> tuple[int, str]:
     """Return the number of the iteration that wrote a tensor file, and the prefix of its keys.
 
-    The prefix of the keys is empty if the folder has only one iteration.
+    The prefix is empty if the name of the file does not contain the number of an iteration.
     """
     found = OUTPUT_FILE.fullmatch(header.path.name)
     return (int(found[2]), found[1]) if found else (0, "")

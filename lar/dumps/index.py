@@ -118,7 +118,7 @@ def reader_of(folder: Path) -> Callable[[DumpedTensor], Stored]:
 
     def read(tensor: DumpedTensor) -> Stored:
         if os.path.basename(tensor.key) != tensor.key:
-            raise DumpError(f"the index names a file elsewhere: {tensor.key}", subject=folder)
+            raise DumpError(f"the index names an outside file: {tensor.key}", subject=folder)
         stored = read_tensor(folder / tensor.key)[1]
         if stored.raw.shape != tuple(tensor.shape):
             problem = f"holds an array {stored.raw.shape}, not {tensor.shape} as its index says"

@@ -17,9 +17,10 @@ what the engine left in memory.
 
 This module also finds the blocked layouts of a dump's tensors, from the operators around them.
 
-An array of five axes alone proves nothing, since videos have five axes too. A layout is certain if
-the engine names the format, or if the result of a convolution over two axes has five axes. A
-certain layout also holds for the other tensors of an operator that keeps the layout.
+An array of five axes alone proves nothing, since videos have five axes too. The layout of an
+operator's output is certain if the engine names the format, or if the result of a two-dimensional
+convolution has five axes. If an operator does not change the layout, and the layout of one of its
+tensors is certain, its other tensors have this layout too.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Axes(NamedTuple):
 
     @property
     def places(self) -> tuple[int, ...]:
-        """The order of the array's axes in which the parts of each plain axis stand together."""
+        """The order of the array's axes that puts the parts of each plain axis side by side."""
         letters = [*self.outer, *(letter for letter, _ in self.blocks)]
         return tuple(sorted(range(len(letters)), key=lambda it: self.plain.index(letters[it])))
 
@@ -107,7 +108,7 @@ def to_plain(array: Array, layout: str, shape: Sequence[int] | None = None) -> A
 
 
 def in_plain_order(array: Array, layout: str, shape: Sequence[int]) -> Array:
-    """Return the elements in the order of `to_plain`, but perhaps divided into more axes.
+    """Return the elements in the order of `to_plain`, but perhaps as an array with more axes.
 
     The array is copied only if padding must be cut.
     """
@@ -232,7 +233,7 @@ def layout_of_format(text: str) -> str:
 def layouts_of_operator(
     operator: DumpedOperator, tensors: Mapping[str, DumpedTensor]
 ) -> tuple[str, str]:
-    """Return the layouts of an operator's inputs and of its outputs; empty if not certain."""
+    """Return the layouts of an operator's inputs and of its outputs; both empty if uncertain."""
     kind, parameters = operator.type, operator.parameters
     # ONNX Runtime computes these operators with the channels of images last.
     last = kind.startswith("QLinear") and parameters.get("channels_last") == 1
@@ -256,8 +257,8 @@ def guess_layout(given: DumpedTensor, weight: DumpedTensor) -> str:
     The result is empty if the tensor has no fifth axis, since only blocked layouts have five axes.
 
     The layouts nchw4, nchw44 and chwn4 have results of similar shapes. The shapes of the weights
-    distinguish these three layouts: {OC,IC/4,FH,FW,4}, {OC/4,IC/4,FH,FW,4,4} or {OC/4,FH,FW,IC,4},
-    {IC/4,FH,FW,OC,4}.
+    distinguish the three layouts: nchw4 has {OC,IC/4,FH,FW,4}, nchw44 has {OC/4,IC/4,FH,FW,4,4} or
+    {OC/4,FH,FW,IC,4}, and chwn4 has {IC/4,FH,FW,OC,4}.
     """
     if len(given.shape) != 5 or given.shape[-1] not in (4, 8, 32, 64):
         return ""

@@ -24,11 +24,11 @@ class OperatorKinds(NamedTuple):
     operators add a bias that is not among their inputs. `may_fuse` operators may end in an
     activation that no parameter names. `steps_by_mode` returns the steps of an operator if the type
     alone does not show these steps, or else (). `opaque` operators run a function or another
-    library: no dump shows what happens inside. For tensors that the engine computes in a wider type
-    than the model's, `rounded` maps the beginning of the tensor's name to the model's type.
-    `random` operators draw random numbers. `rounding` names what an operator with float inputs
-    rounds to integers: `8-bit-factors`, `4-bit-weights`, or both names with a space between them.
-    A key of `rounding` is a type, or a type with a parameter: `matmulnbits accuracy_level=4`.
+    library: no dump shows what happens inside. Some tensors are computed in a wider type than the
+    model says: for these tensors, `rounded` maps the beginning of the name to the type in the
+    model. `random` operators draw random numbers. `rounding` names what an operator with float
+    inputs rounds to integers: `8-bit-factors`, `4-bit-weights`, or both names with a space between
+    them. A key of `rounding` is a type, or a type with a parameter: `matmulnbits accuracy_level=4`.
     """
 
     kinds: Mapping[str, str] = {}
@@ -135,8 +135,8 @@ def fused_steps(
 def kind_score(one: Steps, other: Steps) -> float:
     """Return how well the last steps of two operators match, from 2 (exactly) to 0 (not at all).
 
-    The result is -1 for a pair of operators with and without a bias: their outputs are no twins,
-    although a small bias may make the values similar.
+    The result is -1 if one operator adds a bias and the other operator does not. The outputs of two
+    such operators are no twins, although their values are similar if the bias is small.
     """
     short, long = sorted((one, other), key=len)
     if len(short) == 1 and short[0] in HEAVY and long == (*short, "add"):

@@ -150,7 +150,7 @@ class Graph:
         return (with_computed(constants, operators) | data) - given
 
     def find_dequantized(self) -> dict[str, str]:
-        """Return, for the key of each dequantised constant, the key of the integers."""
+        """Return a mapping from the key of each dequantised constant to the key of its integers."""
         quantized = {it.key for it in self.dump if it.quantization} & self.constants
         return {
             key: self.makers[key].inputs[0]
@@ -236,7 +236,7 @@ def with_computed(constants: set[str], operators: Sequence[DumpedOperator]) -> s
 
 
 def walk_back(ends: Collection[Node], *, by_depth: bool) -> Iterator[Node]:
-    """Yield nodes and all nodes from which these are computed, each node after its parents.
+    """Yield some nodes and all nodes from which they are computed, each node after its parents.
 
     With `by_depth`, the deepest branch comes first.
     """
@@ -328,7 +328,7 @@ class ProfileGraph(NamedTuple):
     """The graph of a profile: an index, and the places of each operator in the profile, by key.
 
     An operator that was executed in several shapes has several places in the profile. The graph has
-    the operator's shapes at its first place. Weights are not among the tensors.
+    the shapes of the operator's first place in the profile. Weights are not among the tensors.
     """
 
     dump_index: DumpIndex
@@ -404,7 +404,8 @@ def plain_graph_of(profile: Profile) -> ProfileGraph:
 def without_filling(graph: ProfileGraph, other: ProfileGraph) -> ProfileGraph:
     """Return a graph whose shapes leave out padding, as far as the other side's shapes show it.
 
-    If the other side's tensor of the same name has a shape that fits, this shape is used.
+    A padded shape is replaced by the shape of the other side's tensor with the same name, if this
+    shape fits.
     """
     shapes = {it.shape for it in other.dump_index.tensors}
     named = {name_of(it): it.shape for it in other.dump_index.tensors}

@@ -1,24 +1,25 @@
-"""Finds the twins in two graphs: tensors with equal meaning, and the rule that shows this.
+"""Finds the twins in two graphs, which are tensors with equal meaning.
 
 The rules are listed here from the surest rule to the least sure rule.
 
 The outputs of two models are paired by name, and the remaining outputs in their order. Two graphs
 with the same structure are walked side by side, and names do not matter. Tensors with equal names
-are twins if the model gave these names. Names that only count tensors are left out if the two
-models count differently. Tensors with the same inputs and operators are twins, in an order that
-both graphs share. Equal values show which of the pairs that the other rules allow are twins.
+are twins if the model gave these names. Names with only a running number, such as `var17`, are left
+out if the two models number their tensors differently. Tensors that the same operators compute from
+the same inputs are twins, if both graphs have these tensors in the same order. If other rules allow
+several pairs, equal values show which of these pairs are twins.
 
 `Matching.match` has the rules for graphs of different structure. First, tensors are matched by the
 names that both models gave. Then both graphs are aligned in their order, by the steps of operators
-and by values that agree. Values that differ prove nothing, since a fault may lie before these
-tensors. Tensors that are in another order on the other side are matched last: by their sources,
-then by their results.
+and by values that agree. Different values do not prove that two tensors are no twins, since a fault
+may lie before one of them. Tensors that are in another order on the other side are matched last: by
+their sources, then by their results.
 
-In a quantised graph, names and operators need care: a tensor may be another quantity of the float
-model than its name says. A quantiser rounds the output of an operator, and names the integers after
-that output. A quantiser may also fold an activation into the range of the integers. If an
-activation is folded, the twin of the integers in the float model is the activation's output, not
-the tensor before the activation.
+In a quantised graph, names and operators may mislead: a tensor with the name of a float tensor may
+hold the values of another float tensor. A quantiser rounds the output of an operator, and names the
+integers after that output. A quantiser may also fold an activation into the range of the integers.
+If an activation is folded, the twin of the integers in the float model is the activation's output,
+not the tensor before the activation.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def is_quantizing(node: Node) -> bool:
 
 
 def is_dequantizing(node: Node) -> bool:
-    """Return whether a tensor holds the real numbers for the integers before it."""
+    """Return whether a tensor holds the real numbers that its input's integers stand for."""
     return node.is_cast and not is_quantized(node) and is_quantized(node.parents[0])
 
 
@@ -143,7 +144,7 @@ def names_of(
 def names_of_constants(graph: Graph) -> dict[str, str]:
     """Return the names of constants in the float model, by key.
 
-    Dequantised constants are left out: their integers get these names.
+    A dequantised constant is left out, since the constant with its integers gets its name.
     """
     tensors = {tensor.key: tensor for tensor in graph.dump if tensor.key in graph.constants}
     names = {key: name_of(it) for key, it in tensors.items() if key not in graph.dequantized}
@@ -338,8 +339,9 @@ class Matching:
     def names_that_hold(self) -> list[dict[str, Node]]:
         """Return for each side the nodes by name, without names that prove nothing.
 
-        Names that count tensors are left out if the sides count differently. All names are left out
-        if too few of the shared names belong to operators that do the same.
+        Names with only a running number, such as `var17`, are left out if the two sides number
+        their tensors differently. All names are left out if, among the names that both sides have,
+        too few belong to operators of equal kind.
         """
         kept = [*self.names]
         for kind in {*map(counting_kind, kept)} - {""}:
@@ -364,8 +366,8 @@ class Matching:
     def named_alike(self, node: Node) -> list[Node]:
         """Return the expected nodes that have the same name as an actual node.
 
-        If one side has integers under this name and the other side has floats, the operators of
-        both sides must do the same.
+        If the node of one side has integers and the node of the other side has floats, the
+        operators of both nodes must be of equal kind.
         """
         if node in self.given:
             return [self.given[node]]
@@ -380,7 +382,7 @@ class Matching:
         return [it for it in free if is_quantized(it) == form or self.kind_score(node, it) > 0]
 
     def match_names(self) -> None:
-        """Match tensors of one name; of several tensors with the name, use the one computed last.
+        """Match tensors with equal names; of several tensors with one name, use the last.
 
         If an activation is folded into the range of integers, the integers may have the name of the
         tensor before the activation. Integers and floats of one name are therefore matched only if
@@ -412,7 +414,7 @@ class Matching:
     # Order
 
     def match_in_order(self) -> None:
-        """Match tensors by an alignment of both graphs' orders with the greatest sum of scores.
+        """Match tensors by aligning both graphs in their order, with the greatest sum of scores.
 
         Of several equally good alignments, the alignment with the later tensors is used. For
         example, if an operator changes nothing, later operators take its output, not its input.
@@ -469,7 +471,7 @@ class Matching:
             yield columns[fits], found
 
     def evidence(self, node: Node, others: Sequence[Node], relative: Array) -> Array:
-        """Return the scores that equal values add.
+        """Return the scores that nodes in `others` get for values that equal the values of `node`.
 
         `relative` has the distance of each node in `others` from `node`.
         """
@@ -495,10 +497,12 @@ class Matching:
                     self.add(one, other)
 
     def match_results(self) -> None:
-        """Match two tensors if no other tensors lead to the same twins; the operators may differ.
+        """Match two tensors if the same twins are computed from both, and from no other tensors.
 
-        The tensors are not matched if one operator does all steps of the other operator, and then
-        further steps, or if only one of the operators is a cast.
+        The two tensors may come from different operators.
+
+        The tensors are not matched if one tensor's operator does all steps of the other tensor's
+        operator, and then further steps, or if only one of the operators is a cast.
         """
         for nodes, others in self.groups_left(self.results):
             if len(nodes) != 1 or len(others) != 1 or self.are_named_apart(nodes[0], others[0]):
@@ -540,7 +544,7 @@ class Matching:
         return frozenset(it if it in self.places else self.twins[it] for it in nodes)
 
     def drop_before_bias(self) -> None:
-        """Drop a pair if one side adds a bias before its tensor, and the other side only later.
+        """Drop pairs where one side has added a bias that the other side adds only later.
 
         Pairs that names or values confirm are kept.
         """
@@ -561,7 +565,7 @@ class Matching:
         return one - other
 
     def match_other_shapes(self) -> None:
-        """Match the remaining tensors of one name, even if shapes, types or values differ.
+        """Match the remaining tensors with equal names, even if shapes, types or values differ.
 
         Integers whose scale is not known get no twin.
         """
@@ -624,7 +628,7 @@ def kind_of_name(name: str) -> str:
 
 
 def counting_kind(names: Collection[str]) -> str:
-    """Return the form that most names of a side have, such as `var#`; empty without such a form."""
+    """Return the form that most names of a side have, such as `var#`; empty if most differ."""
     kinds = Counter(map(kind_of_name, names))
     kind, count = kinds.most_common(1)[0] if kinds else ("", 0)
     return kind if count > 1 and count >= MOST * len(names) else ""
@@ -656,8 +660,8 @@ class Twins(NamedTuple):
 def match(actual: Graph, expected: Graph, values: tuple[Values, Values]) -> Twins:
     """Find the twins of two graphs.
 
-    In graphs with the same structure, a tensor is read only if its name stands at another place on
-    the other side. In graphs of different structure, all tensors are read, one at a time.
+    In graphs with the same structure, a tensor is read only if a tensor at another place of the
+    other side has its name. In graphs of different structure, all tensors are read, one at a time.
 
     Raises:
         DumpError: a tensor is missing or damaged.
@@ -698,10 +702,13 @@ def are_one_structure(actual: Graph, expected: Graph) -> bool:
 
 
 def crossing(actual: Graph, expected: Graph) -> list[tuple[Node, Node]]:
-    """Return pairs of nodes at one place whose actual name is elsewhere on the expected side.
+    """Return pairs of nodes at equal places, whose actual name has moved on the expected side.
 
-    Names stand at different places if branches are joined in another order, or if names count
-    tensors differently.
+    A pair of nodes is returned if the names of the two nodes differ, and another node of the
+    expected side has the name of the actual node.
+
+    Names move if the two sides join branches in different orders, or number their tensors
+    differently.
     """
     names = {node.name for node in expected.present if not is_generic(node.name)}
     pairs = zip(actual.present, expected.present, strict=False)
@@ -789,8 +796,9 @@ class Constants:
     def match_values(self, pair: Pair, twins: Container[Node]) -> None:
         """Pair constants with equal values, from all operators between a pair and its sources.
 
-        One side may have fused these operators. Constants also count as equal if they are rounded,
-        in other axes or in blocks.
+        One side may have fused the operators between the pair and its sources. Two constants also
+        count as equal if one of them is rounded, or is stored in another order of axes or in
+        blocks.
         """
         sides = [
             [tensor for key in parameters_of(node, twins) if (tensor := self.free(side, key))]
@@ -814,7 +822,11 @@ class Constants:
                 self.add(one, fitting[0], "graph")
 
     def find_alike(self, one: DumpedTensor, others: Sequence[DumpedTensor]) -> DumpedTensor | None:
-        """Return the constant with the same values, else the first constant with rounded values."""
+        """Return the constant in `others` with the values of `one`.
+
+        If no constant has these values, the result is the first constant whose values differ only
+        by rounding to integers.
+        """
         near = None
         array = read(self.values[0], one, [self.values[1].shape_of(it) for it in others])
         for other in others:

@@ -1,12 +1,12 @@
 """Joins the operators of two profiles that do the same work.
 
 Graphs of one structure are walked side by side. In other graphs, twins (matching tensors) are found
-without values. All operators between twins do the same work on both sides, so they make one pair.
-Operators outside of the graph are joined by unique names.
+without values. All operators between twins do the same work on both sides, so that these operators
+make one pair. Operators outside of the graph are joined by unique names.
 
-The graphs are aligned in the same way as graphs with values. Since no values confirm that two
-tensors are twins, a pair is kept only if both tensors have one name, or if they are computed in the
-same way from the same twins.
+The graphs are aligned as two graphs with values are aligned (see `lar.graphs.matching`). Since no
+values confirm that two tensors are twins, a pair is kept only if both tensors have one name, or if
+they are computed in the same way from the same twins.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def unique_names(
 
 
 def lasting_name(operator: ProfiledOperator) -> str:
-    """Return the name of an operator, or of its output, that is the same in each session.
+    """Return the name of an operator, or of its output, that does not change from run to run.
 
     The result is empty if the engine made up both names.
     """
@@ -180,9 +180,10 @@ class StructuralMatching(Matching):
     def named_alike(self, node: Node) -> list[Node]:
         """Return the other side's nodes that have the name of this node and a similar last step.
 
-        A fused operator may have the name of one of its parts. The last steps may differ if neither
-        node ends in an activation, and if the nodes differ by more than a bias. For example,
-        another engine may compute Gelu in several operators.
+        A fused operator may have the name of one of its parts. A node whose last step is not
+        similar is returned only if neither node ends, or may end, in an activation, and if the
+        nodes differ by more than a bias. For example, another engine may compute Gelu in several
+        operators.
         """
         found = [(it, self.kind_score(node, it)) for it in super().named_alike(node)]
         return [it for it, score in found if score > 0 or (score == 0 and end_clearly(node, it))]
@@ -241,7 +242,7 @@ class StructuralMatching(Matching):
         return not missing or (short["ends in add"] > 0 and missing <= short["sum"])
 
     def work_of(self, node: Node) -> Counter[str]:
-        """Return how often each step occurs between a tensor and the twins before it."""
+        """Return how many times each step occurs between a tensor and the twins before it."""
         region = region_of(node, self.twins)
         work = Counter(step for each in region for step in each.steps)
         work["add"] += sum(each in self.without_bias for each in region)
@@ -249,10 +250,12 @@ class StructuralMatching(Matching):
         return work
 
     def are_ambiguous(self, one: Node, other: Node, alike: Mapping[Node, Sequence[Node]]) -> bool:
-        """Return whether a third tensor is computed like two tensors, from the same twins.
+        """Return whether a pair of tensors is uncertain, since a third tensor is computed alike.
 
-        The two tensors are not ambiguous if the tensors behind them distinguish them from the third
-        tensor.
+        The third tensor is computed in the same way, and from the same twins, as `one` and `other`.
+
+        The result is false if the same twins are computed from `one` and `other`, but other twins
+        are computed from the third tensor.
         """
         others = [it for node in (one, other) for it in alike[node] if it is not node]
         if not others:

@@ -4,9 +4,10 @@ Engines fuse operators, bring tensors into blocks of channels, and name new tens
 tensor `reorder_token_9` may be the model's `stage4/relu`. The graphs of the engine and of the model
 are walked side by side, from the inputs on. If a tensor has kept its name, its origin is certain.
 Other tensors may be found by the name of their operator, which engines derive from the model's
-name, such as `stage4/conv_nchwc`. Or tensors are found by the inputs of their operator, since an
-engine's operator stands for all of the model's operators between its inputs and its output. If an
-operator only moves or casts data, its output has the same origin as its input.
+name, such as `stage4/conv_nchwc`. If a tensor's operator has no such name, the tensor is found by
+the operator's inputs: an engine's operator stands for all of the model's operators between these
+inputs and the tensor. If an operator only moves or casts data, its output has the same origin as
+its input.
 """
 
 from __future__ import annotations
@@ -184,8 +185,8 @@ class Alignment:
     def named_after(self, operator: DumpedOperator, slot: int) -> str:
         """Return the output of the model's operator whose name the engine gave to this operator.
 
-        The result is empty if there is no such operator. The engine may also have used the name of
-        a tensor of the model.
+        The result is empty if no operator of the model has the name. If the engine used the name of
+        a tensor of the model, the result is this tensor.
         """
         name = NUMBER.sub("", operator.name)
         for each in (name, SUFFIXES.sub("", name)):
@@ -199,9 +200,11 @@ class Alignment:
     def computed_from(self, operator: DumpedOperator, sources: set[str], named: str) -> str:
         """Return the first tensor that the model computes from all inputs of an operator.
 
-        The result is empty if there is no such tensor. If the operator is named after a tensor, the
-        result must be this tensor or be computed from it. The operators of the model must also take
-        the inputs at least as often as the engine's operator takes the inputs.
+        The result is empty if the model computes no tensor from all inputs. If the operator is
+        named after a tensor of the model, the result must be this tensor or a tensor that is
+        computed from it. For an operator that is named after a tensor, the model's operators
+        between `sources` and the result must take `sources` at least as often as the engine's
+        operator takes computed inputs.
         """
         count = sum(key not in self.constants for key in operator.inputs)
         for name in self.model.behind(sources):
@@ -227,9 +230,9 @@ class Alignment:
     def alike(self, operator: DumpedOperator, source: str) -> str:
         """Return the output of the model's operator of the same type that takes `source`.
 
-        If the model has no such operator, the result is `source` for an operator that only moves
-        data, because the engine may have added this operator. The result is empty for any other
-        operator.
+        If the model has no such operator, but the engine's operator only moves data, the result is
+        `source`, because the engine may have added its operator. The result is empty if the model
+        has no such operator, and the engine's operator does more than move data.
         """
         found = [
             each.outputs[0]
@@ -243,7 +246,7 @@ class Alignment:
         return source if self.is_move(operator) else ""
 
     def find_parts(self) -> None:
-        """Find the tensors that the model lacks, and the tensors of which they are parts.
+        """Find the tensors that the model lacks, since they are only parts of the model's tensors.
 
         For example, the engine may compute a sum in another order than the model. If two tensors
         seem to have one origin, and one is computed from the other, the earlier tensor is only a
@@ -259,7 +262,11 @@ class Alignment:
                 self.parts.setdefault(key, whole)
 
     def find_regions(self) -> None:
-        """Find the model's operators that an operator replaces; name its weights by their order."""
+        """Find the model's operators that each engine operator replaces, and name its weights.
+
+        The engine operator's weights get the names of the weights of the replaced operators, in the
+        same order.
+        """
         for operator in self.index.operators:
             first = operator.outputs[0] if operator.outputs else ""
             if first not in self.origins or first in self.constants:
@@ -305,7 +312,7 @@ class Alignment:
 def in_order(operators: Sequence[ModelOperator]) -> Sequence[ModelOperator]:
     """Sort operators so that each one follows the operators that compute its inputs.
 
-    Some converters append operators too late to the list.
+    Some converters list an operator after the operators that take its outputs.
     """
     makers = {name: place for place, each in enumerate(operators) for name in each.outputs}
     before = {
@@ -319,14 +326,14 @@ def in_order(operators: Sequence[ModelOperator]) -> Sequence[ModelOperator]:
 
 
 def plain_type(kind: str) -> str:
-    """Return the type of an operator without its version, and without an engine's ending."""
+    """Return the type of an operator without its version, and without the ending of an engine."""
     return re.sub(r"(forward|v\d)$", "", kind.lower())
 
 
 def constants_in(index: DumpIndex) -> set[str]:
     """Return the keys of constants, and of tensors that are computed from constants only.
 
-    Tensors that no operator gives count as constants.
+    A tensor that no operator computes counts as a constant.
     """
     given = {key for each in index.operators for key in each.outputs}
     constants = {key for each in index.operators for key in each.inputs if key not in given}

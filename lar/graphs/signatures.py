@@ -233,7 +233,8 @@ class Values:
         """Read a tensor in plain axes, and detect which part of it is padding.
 
         Blocked layouts may pad the channels. If the last channels are all 0, these channels count
-        as padding. The tensor then gets the smallest shape of the other side that fits.
+        as padding. `shapes` has the shapes of tensors of the other side: the tensor gets the
+        smallest of these shapes that it can have without padding.
 
         Raises:
             DumpError: the tensor's file is missing or damaged.
@@ -315,8 +316,8 @@ def is_blocked(tensor: DumpedTensor) -> bool:
 def leave_out_padding(sides: tuple[Values, Values], tensors: tuple[DumpedTensor, ...]) -> None:
     """Detect the padding of two tensors in the same blocked layout.
 
-    The padding is the last channels of the last block, if they are 0 on both sides. A real channel
-    may be 0 too, so the number of channels is rounded up to a multiple of 4.
+    The padding is the last channels of the last block, if they are 0 on both sides. The number of
+    the remaining channels is rounded up to a multiple of 4, since a real channel may be 0 too.
 
     Raises:
         DumpError: a file is missing or damaged.
@@ -339,7 +340,7 @@ def leave_out_padding(sides: tuple[Values, Values], tensors: tuple[DumpedTensor,
 
 
 def is_empty_behind(array: Array, shape: Sequence[int]) -> bool:
-    """Return whether an array holds only zeros outside of the part with this shape."""
+    """Return whether an array has only zeros except in its first part, which has this shape."""
     part = array[tuple(map(slice, shape))]
     return part.size == array.size or np.count_nonzero(part) == np.count_nonzero(array)
 

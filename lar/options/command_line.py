@@ -75,8 +75,8 @@ def parse_words(words: Iterable[str]) -> dict[str, Any]:
 def join_options(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of one run, whose own options replace options that all runs share.
 
-    The run's own environment variables and engine properties are added to the shared values instead
-    of replacing these.
+    The run's own environment variables and engine properties do not replace the shared values, but
+    are added to the shared values.
     """
     joined = {**shared, **own}
     for key in (option.key for option in ADDED):
@@ -149,7 +149,7 @@ def typed_text(option: Option[Any], value: Any) -> str:
     The value is a text, a number, a path or a list of these. Commas join a list.
 
     Raises:
-        UsageError: the value is something else.
+        UsageError: the value has another type.
     """
     value = value.tolist() if hasattr(value, "tolist") else value  # of a NumPy array or number
     if isinstance(value, (tuple, list)):

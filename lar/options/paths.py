@@ -95,7 +95,7 @@ def refuse_clash(first: Place, second: Place) -> None:
             what = outer.what or f"where {outer.flag} goes"
             raise UsageError(
                 f"is inside {outer.path}, {what}",
-                "choose a place beside it",
+                "choose a path outside of that folder",
                 flag=inner.flag,
                 subject=inner.path,
             )

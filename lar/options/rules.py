@@ -92,7 +92,7 @@ def typed(flag: str, default: object = None) -> Condition:
 
 
 class Pairs:
-    """A rule that the two conditions of a pair must not both hold, and the reason.
+    """A rule with pairs of conditions: the two conditions of a pair must not both hold.
 
     In the message and in the hint, {first} and {second} stand for the names of the pair.
     """
@@ -126,7 +126,7 @@ class Exclusion(Pairs):
 
 
 class Need(Pairs):
-    """A rule that a condition needs at least one of some other conditions.
+    """A rule by which one condition needs at least one of several other conditions.
 
     The second condition of a pair is that all needed conditions are absent.
     """

@@ -34,7 +34,7 @@ ITER = Option(
 )
 WARMUP_ITER = Option("warmup_iter", COUNT, "run N iterations before the timed ones (default 1)")
 ENGINE = Option(
-    "engine", NAME, "run the model on this engine, not on the first that reads the model's format"
+    "engine", NAME, "run on this engine, not on the first engine that reads the model's format"
 )
 DRIVER = Option("driver", NAME, "use this driver of the engine (`lar engines` lists them)")
 TIMEOUT = Option("timeout", SECONDS, "end the whole run after S seconds")
@@ -220,8 +220,8 @@ NO_ARENA = Switch("no_arena", "return freed memory to the system at once instead
 PROVIDER = Option(
     "provider",
     NAME,
-    "run on this execution provider or device and on no other; with NAME,cpu the CPU runs what the "
-    "provider cannot",
+    "run only on this execution provider or device; with NAME,cpu, the CPU runs the operators that "
+    "the provider cannot run",
 )
 HINT = Option(
     "hint",
@@ -324,11 +324,11 @@ FAKE_FIRST = Switch(
 )
 NO_SANITY_CHECK = Switch("no_sanity_check", "skip the engine's check of the first execution")
 RECORD_COMP_SEQ = Switch(
-    "record_comp_seq", "record the first execution and replay it in the others"
+    "record_comp_seq", "record the first execution and replay it in all later executions"
 )
 RECORD_COMP_SEQ2 = Switch(
     "record_comp_seq2",
-    "record the first execution, replay it in the others, and free what the replay does not need",
+    "do what --record-comp-seq does, and free the memory that the replay does not need",
 )
 DISABLE_MEM_OPT = Switch("disable_mem_opt", "do not reuse memory between operators")
 GRAPH_OPTIMIZATION_LEVEL = Option(
@@ -491,7 +491,7 @@ DEBUG = Switch("debug", "show the traceback of an error")
 MAX_FILE_SIZE = Option(
     "max_file_size",
     Value(values.parse_bytes, "SIZE"),
-    "raise the limit on a file's size, also after unpacking, to SIZE (as 8G)",
+    "let lar read files of up to SIZE, such as 8G, before and after unpacking",
 )
 
 

@@ -72,7 +72,7 @@ def parse_duration(text: str, unit: str = "s") -> float:
 def parse_above_zero(text: str, kind: str, wanted: str) -> float:
     """Parse a positive number.
 
-    `kind` and `wanted` are phrases for this number in the messages of errors.
+    `kind` and `wanted` describe the number in messages, such as "a number" and "a limit".
     """
     number = read_number(text, f"{text!r} is not {kind}")
     require(0 < number < float("inf"), f"{text} is not {wanted} above 0")
@@ -221,7 +221,7 @@ def parse_axes(text: str) -> str:
 def sizes_of_axes(text: str) -> dict[str, int]:
     """Return the sizes of axes by name.
 
-    The text may be enclosed in braces, as each variant in `{batch=1,n=8},{batch=4,n=8}` is.
+    The text may be enclosed in braces, as in `{batch=1,n=8}`.
     """
     sizes = {}
     for part in text.strip().removeprefix("{").removesuffix("}").split(","):

@@ -101,8 +101,8 @@ class ErrorsOverItems(Record):
 class TruthErrors(Record):
     """How both tensors of a pair differ from the true tensor, which was computed in float64.
 
-    `tensor` is the true tensor. The figures of a side are None if its tensor and the true tensor do
-    not match, or cannot be compared.
+    `tensor` is the true tensor, which has the reference values. The figures of a side are None if
+    its tensor and the true tensor do not match, or cannot be compared.
     """
 
     tensor: TensorFacts
@@ -151,7 +151,7 @@ class TensorComparison(Record):
 
 
 class OneSided(Record):
-    """A base class for a thing that only one side has, and the reason for this."""
+    """A base class for something that one side has and the other side lacks, with the reason."""
 
     side: Literal["actual", "expected"]
     reason: str
@@ -161,9 +161,9 @@ class UnmatchedTensor(OneSided):
     """A tensor that has no matching tensor (twin) on the other side.
 
     `fused` is True if the tensor lies inside a fused operator of the other side, or if it holds the
-    data of another tensor that has a twin. If `fused` is True, `reason` says which of the two
-    conditions holds. `constant` marks weights and other constants, which the other side may store
-    in another form.
+    data of another tensor that has a twin. If `fused` is True, `reason` says whether the tensor
+    lies inside a fused operator, or holds the data of another tensor. `constant` marks weights and
+    other constants, which the other side may store in another form.
     """
 
     tensor: TensorFacts
@@ -193,10 +193,10 @@ class Culprit(Record):
     """Operators whose inputs agree and whose output differs.
 
     A side has several operators if no tensor between these operators has a twin; the operator that
-    computes most comes first. A side without operators lacks the operators that the other side has.
-    `parameters` are the weights and other constants of these operators that differ between the
-    sides. If the output's elements show what is wrong with it, such as a wrong scale or an
-    overflow, `kind` says so.
+    computes most comes first. If the dump of a side has no operators, the operators at fault are
+    known only for the other side. `parameters` are the weights and other constants of these
+    operators that differ between the sides. If the output's elements show what is wrong with it,
+    such as a wrong scale or an overflow, `kind` says so.
 
     If the culprit is `proven`, its operators were run alone on both sides, on the same inputs, and
     their outputs differ by `alone`. A culprit that is not `proven` is a suspect, and `doubt` says
@@ -257,9 +257,9 @@ class Truth(Record):
 class Tolerance(Record):
     """The largest difference that two elements may have.
 
-    If `max_error` is given, it is the limit for |a - e| / max(|a|, |e|, 1). Otherwise, |a - e| may
-    be at most atol + rtol * |e|, where None stands for the default of the tensor's type
-    (`metrics.bounds_of`).
+    If `max_error` is given, it is the limit for |a - e| / max(|a|, |e|, 1). If `max_error` is None,
+    |a - e| may be at most atol + rtol * |e|, where an `atol` or `rtol` of None stands for the
+    default of the tensor's type (`metrics.bounds_of`).
     """
 
     rtol: float | None = None
@@ -285,8 +285,8 @@ class Comparison(Findings, Encodable):
     finding does not depend on `truth`.
 
     If rounding to a type coarser than float32 explains all differences, `precision` is this type,
-    such as "float16" or "int8". In this case, `snr_db` is the lowest signal-to-noise ratio of all
-    outputs.
+    such as "float16" or "int8". If `precision` is not empty, `snr_db` is the lowest signal-to-noise
+    ratio of all outputs.
     """
 
     actual: SideFacts
@@ -348,8 +348,8 @@ class ComparisonOfSides(Encodable):
     def finding(self) -> Finding:
         """The finding of the first comparison that shows a difference.
 
-        If no comparison shows a difference, the finding is "same". But if one of the comparisons
-        found nothing to compare, the finding is "nothing".
+        If all comparisons have the finding "same", the finding is "same". If no comparison shows a
+        difference, but one found nothing to compare, the finding is "nothing".
         """
         findings = [comparison.finding for comparison in self.comparisons]
         differing = (it for it in findings if it not in ("same", "nothing"))

@@ -61,8 +61,8 @@ class ThreadUse(msgspec.Struct, frozen=True):
     """How an operator used the threads of an engine, summed over its timed executions.
 
     The three times belong to the calling thread, which computes its own share of the work, hands
-    out shares to other threads, and waits until the other threads have finished. `tasks` has the
-    number of shares that each of the other threads has computed.
+    out shares to other threads, and waits until the other threads have finished. `tasks` has, for
+    each of the other threads, the number of shares of the work that this thread has computed.
     """
 
     executions: Count = 0
@@ -73,12 +73,15 @@ class ThreadUse(msgspec.Struct, frozen=True):
 
     @property
     def waiting_share(self) -> float | None:
-        """The part of the calling thread's time spent on waiting; 0 if all shares were equal."""
+        """The share of its time that the calling thread waits for other threads.
+
+        The share is 0 if all threads finish at the same time.
+        """
         total = self.computing_ns + self.handing_out_ns + self.waiting_ns
         return self.waiting_ns / total if total else None
 
     def with_that_of(self, other: ThreadUse) -> ThreadUse:
-        """Return the sum of this use of threads and another use of threads.
+        """Return a `ThreadUse` whose times and tasks are the sums of those of two `ThreadUse`.
 
         The tasks of two threads are added if the threads have equal numbers, even in different
         copies of the model.
@@ -201,8 +204,8 @@ class Execution(Lasting, msgspec.Struct, frozen=True, gc=False):
     def work(self) -> Interval:
         """The begin and the end of the time in which the execution kept its thread busy.
 
-        The interval is the time of computing if the dispatch of the execution is recorded, and the
-        whole execution if not.
+        If the dispatch of the execution is recorded, the interval is the time of computing;
+        otherwise, it is the whole execution.
         """
         return self.interval if self.dispatch is None else self.computation
 
@@ -302,7 +305,7 @@ class Alignment(msgspec.Struct, frozen=True):
 
 
 class Clock(msgspec.Struct, frozen=True):
-    """The clock of all times: its zero `t0_ns`, and the time of day at this zero."""
+    """The clock of all times, which reads `t0_ns` at time 0, when the time of day is `unix_ns`."""
 
     base: str = "perf_counter_ns"
     t0_ns: int = 0
@@ -327,9 +330,9 @@ class Cost(msgspec.Struct, frozen=True):
 
     If some iterations were disturbed, the `calm` fields have the medians of the undisturbed
     iterations. If too few profiled iterations were undisturbed, the time of the fastest profiled
-    iteration is used as the median of profiled iterations, provided that this iteration was slower
-    than most iterations without the profiler. `disturbed` says that the cost is not known because
-    of disturbances.
+    iteration is used instead of their median. This is done only if the fastest profiled iteration
+    was slower than most iterations without the profiler. `disturbed` says that the cost is not
+    known because of disturbances.
     """
 
     profiled_seconds: Seconds
@@ -342,7 +345,10 @@ class Cost(msgspec.Struct, frozen=True):
 
     @property
     def calm(self) -> tuple[float, float]:
-        """The median seconds with and without profiling, of undisturbed iterations if known."""
+        """The median times of iterations with and without profiling, in seconds.
+
+        A median of the undisturbed iterations is used if it is known.
+        """
         with_it, without = self.calm_profiled_seconds, self.calm_unprofiled_seconds
         return (
             self.profiled_seconds if with_it is None else with_it,
@@ -365,7 +371,7 @@ class StepNoise(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The disturbances of one timed iteration by other work on the machine.
 
     `waiting_ns` is the longest time that a runnable thread waited for a CPU, or None if it is not
-    known. `causes` are the causes of disturbance (`lar.records.summary.Cause`), and is empty if
+    known. `causes` has the causes of the disturbance (`lar.records.summary.Cause`), and is empty if
     nothing disturbed the iteration.
     """
 
@@ -616,8 +622,8 @@ class ExecutionColumns(Columns[Execution]):
     def rewrite(self, executions: Iterable[Execution]) -> None:
         """Replace all executions by the given executions.
 
-        A new execution may be computed during the replacement, from old executions at its own index
-        or at later indices.
+        `executions` may be a generator that reads the old executions: an old execution can be read
+        until a new execution is stored at its index.
         """
         count = 0
         for count, each in enumerate(executions, start=1):

@@ -28,8 +28,7 @@ class Values:
     """An immutable dataclass.
 
     All records share the methods of this class. The decorator `dataclass` would compile new methods
-    for each class. For all classes of records together, this work would take as long as loading an
-    engine.
+    for each class. To compile methods for all classes would take as long as loading an engine.
     """
 
     _given = dict[str, Any]()  # the names of the fields, with their defaults or their `Field`s

@@ -554,8 +554,8 @@ class NoiseSources(Record):
     """The source of each kind of noise; empty if this machine does not report this noise.
 
     `throttled` is the source for time lost by a limit of CPU time, and `heat` is the source for
-    time lost by the slowing down of hot CPUs. The column `throttled` of the samples contains both
-    times.
+    time lost by the slowing down of hot CPUs. The column `throttled` of the samples contains the
+    longer of two times: the time lost by the limit, and the time lost by heat.
     """
 
     queue_delay: str = ""
@@ -652,7 +652,7 @@ class AlgorithmChoice(Record):
 
 
 class NumericError(Record):
-    """The largest difference between an output and the same output with other algorithms.
+    """The largest difference between an output and the same output computed with other algorithms.
 
     `relative` is |a - b| / max(|a|, |b|, 1). `absolute` and `relative` are None if only one output
     has a NaN or an infinity.

@@ -470,7 +470,7 @@ def group_models(given: Iterable[str]) -> list[tuple[str, ...]]:
             suffixes = [Path(each).suffix for each in twins]
             if Path(model).suffix in suffixes:
                 other = twins[suffixes.index(Path(model).suffix)]
-                problem, hint = f"has the same name as {other}", "tune them one after the other"
+                problem, hint = f"has the same name as {other}", "tune one model at a time"
                 if os.path.samefile(other, model):
                     problem, hint = "is given twice", "give it once"
                 raise UsageError(problem, hint, subject=model)

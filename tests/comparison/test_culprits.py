@@ -264,7 +264,7 @@ def test_a_culprit_is_proven_by_running_it_alone_on_both_sides() -> None:
 
 
 OTHERWISE = "run alone, the engine of {} gives another result than in the run"
-NOT_GIVEN = "the engine of A cannot compute this tensor alone"
+NOT_GIVEN = "the engine of A cannot run this operator by itself"
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ NOT_GIVEN = "the engine of A cannot compute this tensor alone"
         (Played(TWO_FAULTS), Played(TWO_FAULTS), OTHERWISE.format("B")),
         (Played({**RIGHT, "a": lambda x: x}), Played(RIGHT), OTHERWISE.format("A")),
         (Played(TWO_FAULTS, missing=["a"]), Played(RIGHT), NOT_GIVEN),
-        (Played({"a": lambda x: x[:1]}), Played(RIGHT), "alone it gives the shape (1, 3, 4, 4)"),
+        (Played({"a": lambda x: x[:1]}), Played(RIGHT), "run alone, it gives shape (1, 3, 4, 4)"),
     ],
 )
 def test_what_is_not_proven_is_a_suspect(
@@ -415,7 +415,7 @@ def test_what_has_no_twin_before_it_is_not_run() -> None:
     found = isolate(dump_of(*steps, last), dump_of(steps[0], last), Played({"e": np.add}))
     (tensor,) = (each for each in found.tensors if each.actual.name == "e")
     assert tensor.single is None
-    assert tensor.single_problem == "more: it has no twin in the other dump"
+    assert tensor.single_problem == "more: the other dump has no matching tensor"
 
 
 @each_row("comparison/cases/stored values")

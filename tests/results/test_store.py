@@ -245,7 +245,7 @@ def test_a_limit_of_file_sizes_that_stops_a_store_is_named(place: str, kib: int)
     assert (done.returncode, done.stderr) == (
         4,
         f"lar: error: {place}: cannot be written: the limit of a file's size is reached\n"
-        f"hint: it is {kib} KiB (ulimit -f): raise it with ulimit -f unlimited\n",
+        f"hint: the limit is {kib} KiB: raise it with ulimit -f unlimited\n",
     )
 
 

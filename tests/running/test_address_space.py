@@ -21,7 +21,7 @@ def check_refusal(done: subprocess.CompletedProcess[str], kib: int) -> None:
     assert done.returncode == 4, done.stderr
     problem, hint = done.stderr.splitlines()[-2:]
     assert problem == REFUSED
-    assert hint == f"hint: it is {kib >> 10} MiB (ulimit -v): raise it with ulimit -v unlimited"
+    assert hint == f"hint: the limit is {kib >> 10} MiB: raise it with ulimit -v unlimited"
     assert "Traceback" not in done.stderr
     assert set(re.findall(r"\| (.*)", done.stderr)) <= {"Schema error: std::bad_alloc"}
 

@@ -228,4 +228,4 @@ def test_a_crash_is_of_the_address_space_where_it_has_a_limit_and_memory_was_ref
     monkeypatch.setattr("lar.errors.limit_of", lambda _: limit)
     failure = known(lar.run(write_script(faults=fault("abort", "load"), prints=prints)).failure)
     assert failure.message == message
-    assert ("1024 MiB (ulimit -v)" in failure.hint) == message.startswith("out of memory")
+    assert ("limit is 1024 MiB" in failure.hint) == message.startswith("out of memory")

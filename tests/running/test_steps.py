@@ -271,6 +271,6 @@ def test_a_full_disk_is_one_exit_code_for_what_an_engine_writes(
     command = f"{NO_BYTECODE}; ulimit -f {kib}; exec $LAR $1 {flag} file --iter 20"
     done = run_shell(command, str(ROOT / "models" / name), cwd=tmp_path)
     assert done.returncode == 4
-    reason = f"the limit of a file's size is reached\nhint: it is {kib} KiB (ulimit -f)"
+    reason = f"the limit of a file's size is reached\nhint: the limit is {kib} KiB"
     assert f"error: {flag}: file: cannot be written: {reason}" in done.stderr
     assert not [*tmp_path.glob("file*"), *tmp_path.glob(".lar-*")]
