@@ -165,7 +165,7 @@ def _read_item(item: Item, infos: Sequence[TensorInfo]) -> Iterator[tuple[Tensor
 
 
 def drop_outer_axis(array: Array, info: TensorInfo) -> Array:
-    """Return an array without its outer axis of size 1, if the model needs it without this axis.
+    """Return an array without its outer axis of size 1, if the model's input has no such axis.
 
     As in load_and_run, the text `[1,2,3]` gives an array of shape (1,3), although the model's input
     may have only one axis. An item of a stack also has an outer axis of size 1, the first axis of

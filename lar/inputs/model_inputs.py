@@ -120,8 +120,8 @@ def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, UsageErr
     floats is converted to another floating-point type, with a warning. A file of integers is
     converted to another integer type, with a warning, if all values fit. A .npy with elements of an
     unnamed type is read as floats of the same size, since NumPy has no name for bfloat16. Numbers
-    without a dtype are converted to any dtype if all values fit, and floats are rounded. A file
-    that would need another conversion is refused.
+    without a dtype are converted to any dtype if all values fit, and floats are rounded. For files,
+    all conversions that are not mentioned here are refused.
 
     Numbers without a dtype are inline values and JSON entries without a type. Finite values that
     would become infinite do not fit. An image file without image settings must already have the
@@ -273,7 +273,7 @@ def hint_to_generate(info: TensorInfo) -> str:
 
 
 def hint_at_json(name: str) -> str:
-    """Return a hint for an input whose name has a semicolon, which `--input` cannot express."""
+    """Return a hint for an input whose name has a semicolon, and so cannot be in `--input`."""
     return f'a ; separates items; a .json file feeds it: {{"{name}": {{"shape": [1], "raw": [0]}}}}'
 
 

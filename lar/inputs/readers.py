@@ -123,8 +123,8 @@ def read_numbers(text: str) -> Array:
     text.
 
     Returns:
-        An array of texts or booleans; an array of float64 if any number has a point or an exponent;
-        or else an array of int64 or uint64.
+        An array of texts, booleans, float64 (if any number has a point or an exponent), int64 or
+        uint64.
 
     Raises:
         ValueError: the text is not a list of numbers, or its lists differ in length.

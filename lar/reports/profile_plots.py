@@ -85,7 +85,7 @@ def plots_of(profile: Profile) -> tuple[Plot, ...]:
 
 
 def plot_times(profile: Profile) -> Iterator[Plot]:
-    """Yield the plot of timed iterations: a lane without the profiler, and a lane with it."""
+    """Yield the plot of timed iterations, in two lanes: without and with the profiler."""
     disturbed = disturbed_steps(profile)
     lanes: dict[str, list[Point]] = {"without the profiler": [], "with the profiler": []}
     plain, profiled = lanes.values()
@@ -129,7 +129,7 @@ def plot_memory(profile: Profile) -> Iterator[Plot]:
 
 
 def thin_out(samples: Sequence[tuple[int, float]]) -> Iterator[tuple[int, float]]:
-    """Yield the samples; if there are too many, yield only the largest of each few neighbours."""
+    """Yield the samples; if there are too many, yield the largest of each group of neighbours."""
     length = -(-len(samples) // MOST_POINTS)
     for start in range(0, len(samples), length):
         yield max(samples[start : start + length], key=lambda sample: sample[1])

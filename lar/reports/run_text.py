@@ -373,7 +373,7 @@ class CaseLines:
         self.waiting += zip(range(first, last), rows.times(first, last), strict=True)
 
     def take(self, judged: Judged) -> list[str]:
-        """Return the lines of an iteration with verdicts, and the line that ends a test, if any."""
+        """Return an iteration's verdicts and its line; add the last lines if a test has ended."""
         lines = [format_verdict(verdict) for verdict in judged.verdicts if verdict.shown]
         return lines + (self.take_row() if self.waiting else [])
 
@@ -508,7 +508,7 @@ QUERY_COUNT = "result_query_count"
 
 
 def format_scenario(result: RunResult) -> list[str]:
-    """Return the lines on an ended scenario of MLPerf's load generator; empty without one."""
+    """Return the lines about an ended run of MLPerf's load generator; empty for any other run."""
     scenario, found = result.spec.scenario, result.scenario
     if scenario is None or found is None:
         return []

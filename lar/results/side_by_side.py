@@ -402,7 +402,7 @@ def order_of(name: str) -> tuple[int, str]:
 
 
 def facts_of_all(named: Sequence[NamedResult]) -> list[dict[str, str]]:
-    """Return the facts of results, with the same names for all, in the order of the columns.
+    """Return the facts of each result, under the same names, in the order of the columns.
 
     Two models of one name are distinguished by the beginning of their hashes.
     """

@@ -85,7 +85,7 @@ class Kind(NamedTuple):
 
     @property
     def unknown(self) -> str:
-        """The fact that a comparison needs but that is unknown: "model", "machine" or empty."""
+        """The missing fact that a comparison needs, "model" or "machine"; else empty."""
         if len(self.model) != SHA256_LETTERS:
             return "model"
         return "" if self.machine else "machine"
@@ -265,7 +265,7 @@ class Store(Database):
             return tuple(map(self._insert, rows))
 
     def rows(self, entries: Sequence[Entry]) -> Iterator[dict[str, object]]:
-        """Return the rows of entries, for another store; each row is read when it is needed.
+        """Return the rows of entries, to add to another store; each row is read when it is needed.
 
         Raises:
             UsageError: a row is damaged.

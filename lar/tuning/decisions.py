@@ -313,7 +313,7 @@ class Survey:
         return self.round_of([], MOST_RACERS) if self.rivals() else None
 
     def prove(self, left: float) -> Step | None:
-        """Return a round that proves the best candidates: they are measured beside the plain run.
+        """Return a round that measures the best candidates beside the plain run, to prove them.
 
         Return None if nothing is left to prove, or no time is left.
         """
@@ -367,8 +367,8 @@ class Survey:
     def is_new(self, candidate: Candidate) -> bool:
         """Return whether a candidate is untried and can be run.
 
-        A candidate that contains a failed choice cannot be run. The cache of the candidate must be
-        filled, and loading the candidate must fit into the budget.
+        A candidate that contains a failed choice cannot be run. A candidate can be run only if its
+        cache is filled, and if loading the candidate fits into the budget.
         """
         space = self.combinations[candidate.model]
         return (
@@ -507,7 +507,7 @@ class Survey:
         return None
 
     def worth_searching(self) -> Iterator[Candidate]:
-        """Yield the best candidate of each model, with each search that is still to be made."""
+        """Yield the best candidate of each model, combined with each search still to be made."""
         levels = self.evidence.levels
         for space in self.combinations:
             own = (it for it in self.ordered if it.model == space.model)

@@ -132,7 +132,7 @@ class Evidence:
         return [each for each in self.scores if self.fates[each] == "ok" and each in self.levels]
 
     def log_ratios(self, first: Candidate, second: Candidate) -> list[float]:
-        """Return log(objective of second / objective of first) for each round that has both."""
+        """Return log(objective of second / objective of first) for each round with both."""
         ours, theirs = self.scores.get(second, {}), self.scores.get(first, {})
         return [math.log(ours[at] / theirs[at]) for at in ours if at in theirs]
 
@@ -178,7 +178,7 @@ class Evidence:
         return self.judge(self.log_ratios(first, second), noisier, comparisons)
 
     def proof_of(self, candidate: Candidate) -> tuple[list[float], int]:
-        """Return the log ratios for the proof of a candidate, and how many candidates are to prove.
+        """Return the log ratios for the proof of a candidate, and how many candidates need a proof.
 
         The risk of a false proof is divided among this number of candidates. The proof does not use
         the first process of a candidate, since the candidate was chosen by this process. For a

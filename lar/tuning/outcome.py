@@ -237,7 +237,7 @@ def shown_difference(
 
 
 def agreement_of(results: list[RunResult], evidence: Evidence) -> tuple[str, float | None]:
-    """Return how the worst of these outputs agree with the plain run's outputs, and the error."""
+    """Return how well the worst outputs agree with the plain run's outputs, and their error."""
     errors = [error.relative for it in results for error in it.numeric_errors]
     if any(it.status == "failed" and it.phase == "done" for it in results):
         return "different", max((it for it in errors if it is not None), default=None)
@@ -377,7 +377,7 @@ def copy_cache(space: ModelSpace, source: str, place: str) -> None:
 
 
 def place_of_cache(output: OutputFile) -> Place:
-    """Return the place of the cache that stands beside a settings file."""
+    """Return the path of the cache that stands beside a settings file."""
     path = os.path.join(os.path.dirname(output.name), f"{Path(output.name).stem}.cache")
     return Place(path, FLAG, "the cache beside the settings")
 

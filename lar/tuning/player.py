@@ -174,8 +174,7 @@ def result_of(
 def samples_of(turns: list[Turn]) -> Samples:
     """Return the samples of all turns of a process, grouped by copy of the model.
 
-    The first turn, which only measures how many iterations fit into a turn, is left out if there
-    are more turns.
+    The first turn only finds out the candidate's speed, and is left out if there are more turns.
     """
     turns = [turn for turn in turns if turn.cycle != FIRST_CYCLE] or turns
     if not turns:

@@ -336,7 +336,7 @@ class Search:
         return with_names(spec, self.given.names) if spec and self.given else spec
 
     def plan(self, candidate: Candidate, kind: RoundKind) -> Variant:
-        """Return the planned run of a candidate; with the kind "search", it fills a cache."""
+        """Return the planned run of a candidate; a run of kind "search" also fills a cache."""
         files = self.caches_of(candidate)
         return plan_candidate(candidate, self.request.spaces, files, searching=kind == "search")
 

@@ -116,7 +116,7 @@ class Session:
         self.next_number = 0
 
     def load(self, spec_of: SpecOf) -> None:
-        """Load the stored results that still equal a run which `spec_of` would plan."""
+        """Load the stored results of runs that `spec_of` would plan in the same way."""
         for entry in self.store.entries():
             found = TAG.fullmatch(entry.tag)
             if found is None:

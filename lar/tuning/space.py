@@ -219,7 +219,7 @@ def options_in(text: str) -> dict[str, OptionValue]:
 def connect_caches(
     found: Sequence[Dimension], declared: Sequence[Dimension]
 ) -> Iterator[Dimension]:
-    """Yield the dimensions, each cache with the other dimensions on which it may depend.
+    """Yield the dimensions; record for each cache on which other dimensions the cache may depend.
 
     The names of dimensions in a space file do not decide which dimensions affect a cache. A
     dimension in the file may have a name that the engine does not use, or choices from several of
@@ -258,7 +258,7 @@ class SurveyedSpace(NamedTuple):
 def survey_space(
     model: str, options: Mapping[str, Any], asked: TuneRequest, engine: str = ""
 ) -> SurveyedSpace:
-    """Return the choices to try with a model on this machine, and the reasons against the others.
+    """Return the choices to try with a model on this machine, and the choices that are left out.
 
     `options` are the user's options, for all candidates. A choice that sets an option given by the
     user is not tried. If `asked` already has spaces, these spaces are ignored.
@@ -351,7 +351,7 @@ def find_reason(
 ) -> NotTried | None:
     """Return why a choice is not tried, or None if the choice is tried.
 
-    `missing` has what the user would have to allow for the choice.
+    `missing` has the permissions that the choice needs but that the user has not given.
     """
     given = [key for key in (*choice.options, *choice.search) if key in plain.options]
     given = [key for key in given if not BY_KEY[key].repeatable]

@@ -118,7 +118,7 @@ def summary_rows_of(
 def summary_of(
     profile: Profile, rows: Sequence[SummaryRow], notes: tuple[str, ...], layout: Layout
 ) -> Table[SummaryRow]:
-    """Return the table of totals; in text, the cell of a kind of copies also has an average.
+    """Return the table of totals; in text, a cell about copies also has an average.
 
     For the engine's own file, totals have all digits, as MegEngine's tool prints them.
     """

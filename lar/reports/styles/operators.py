@@ -84,7 +84,7 @@ def describe_slowest(profile: Profile, rows: Sequence[Row]) -> str:
 
 
 def describe_bounds(kind: Row) -> str:
-    """Describe which share of an operator type's time each bound limits; empty if unknown."""
+    """Describe what limits an operator type, for which share of its time; empty if unknown."""
     named = [
         f"{share:.0%} is {BOUNDS[bound]}"
         for bound, share in kind.bounds.items()

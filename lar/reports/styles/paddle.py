@@ -362,7 +362,8 @@ def camel_case(name: str) -> str:
 def phases_of(run: TimedRun) -> dict[str, list[list[Span]]]:
     """Return the calls of each phase in timed steps; the keys are the names of the phases' rows.
 
-    A call is a list of spans. The dispatch and the wait of a step are one call of Forward.
+    A call is a list of spans. The dispatch and the wait of a step count as one call of the phase
+    Forward.
     """
     steps = {step.number: step for step in run.profile.timed_steps()}
     calls: dict[str, dict[object, list[Span]]] = {}
@@ -737,7 +738,7 @@ def operator_section(run: TimedRun) -> list[Table[TimeRow]]:
 def operator_table(
     run: TimedRun, rows: Sequence[TimeRow], titles: Mapping[int, str]
 ) -> list[Table[TimeRow]]:
-    """Return the table of these rows; `titles` has the title above a row, by the row's number."""
+    """Return the table of operators; some rows have a title above, by the number of the row."""
     columns = (
         *(THREAD, Column[TimeRow]("Level", lambda row: row.level, in_text=False)),
         name_column(NAME_WIDTH, cut_name),
