@@ -7,7 +7,7 @@
 Call `check_engine` in a test of pytest or in a script, with a small model in the engine's own
 format. Each check runs the engine as `lar` does, in worker processes, with each of the engine's
 drivers. A check of an option is skipped if the engine has no such option. For each driver, the
-checks take some seconds, of which a run that must end at its deadline takes two.
+checks take some seconds. Two of these seconds are for a run that must end at its deadline.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ A file of labels may have one line for each item, with the item and its class: `
 `cat.jpg,281`. The lines `val/cat.jpg 281` and `cat 281` are also for the item cat.jpg. If each line
 has only a class, such as `281`, the lines are in the order of the items.
 
-Instead, the file may have one line for each class, from class 0 on, with the name of the class. The
-line of a class may end with the number of the class, as in `tench 0`.
+A file of labels may also have a line for each class, and not for each item: the first line has the
+name of class 0. The line of a class may end with the number of the class, as in `tench 0`.
 
 With `--resume`, the result also has the classes of the items that an earlier run has done.
 """

@@ -156,7 +156,7 @@ def read_lines(path: str | os.PathLike[str], flag: str = "", what: str = "file")
     """Return the lines of a text file without the white space around them.
 
     Raises:
-        UsageError: `read_input` refuses the file, or the file is not UTF-8 text.
+        UsageError: the file is refused by `read_input`, or is not UTF-8 text.
     """
     try:
         text = read_input(path, flag, what=what, limit=MOST_TEXT_BYTES).decode("utf-8-sig")

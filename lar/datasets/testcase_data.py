@@ -38,7 +38,7 @@ RANDOM_FORM = "write it as #rand(0,255), or with a shape as #rand(0,255,1,3,224,
 def feed_datum(
     spec: RunSpec, packing: Packing, text: str, number: int, infos: Sequence[TensorInfo]
 ) -> Feed:
-    """Return the feed for one `-d` text.
+    """Return the data that one text of `-d` gives for the inputs of the model.
 
     `--repeat` and `--input-transform` change only data from files.
 

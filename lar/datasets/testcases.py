@@ -7,9 +7,9 @@ The docs of onnx/backend/test describe the folder.
 
 In a file of MegEngine, lar reads only where each graph begins and ends. The file has "mgbtest0",
 the number of testcases (u32), the model's graph, and a graph for each testcase. A graph in the
-newer format begins with the size of the rest (u32), a u32 and "mgv2". A graph in the older format
-begins with "MGBC", 12 bytes, the size of the weights (u64) and the weights. After the weights, a
-graph in the older format has the size of the rest (u32), a u32 and "mgb1".
+newer format begins with the size of the rest of the graph (u32), a u32 and "mgv2". A graph in the
+older format begins with "MGBC", 12 bytes, the size of the weights (u64) and the weights. After the
+weights, a graph in the older format has the size of the rest of the graph (u32), a u32 and "mgb1".
 
 Numbers are little-endian. The outputs of a testcase's graph are constants, one for each input of
 the model's graph, ordered by the names of the inputs. The model's graph also has an input for each
@@ -73,7 +73,7 @@ def source_of(path: str) -> Source:
 
 
 def source_in_folder(folder: str) -> Source:
-    """Return the model and testcases in a folder; without testcases, the folder is the model.
+    """Return the model and testcases in a folder; a folder without testcases is itself the model.
 
     Raises:
         UsageError: the folder has testcases, but no model or several models.

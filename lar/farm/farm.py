@@ -106,7 +106,7 @@ class Farm:
         self._machines: dict[str, MachineFacts] = {}
 
     def _hand_out(self, event: tuple[float, tuple[str, Any]]) -> None:
-        """Pass a worker's message to the call that it concerns; ignore those to other clients."""
+        """Pass a worker's message to the waiting call; ignore messages to other clients."""
         name, said = event[1]
         if playing := self._playing.get(name):
             playing.inbox.put(said)
@@ -131,9 +131,10 @@ class Farm:
     ) -> T:
         """Call a function of `lar.farm.worker` on a worker; return the function's value.
 
-        Files that the function writes are copied to their paths on this machine. The arguments name
-        the files of `sending` by their paths on the worker. An interrupt ends the call on the
-        worker. If the worker still answers within `END_SECONDS`, the value of the call is returned.
+        Files that the function writes are copied to their paths on this machine. In `arguments`,
+        the files of `sending` have the paths that they get on the worker. An interrupt ends the
+        call on the worker. If the worker still answers within `END_SECONDS`, the value of the call
+        is returned.
 
         Raises:
             Lost: no worker has finished the call.
@@ -187,7 +188,7 @@ class Farm:
                 )
 
     def alike(self, label: str, machine: MachineFacts) -> tuple[str, ...]:
-        """Return the workers that have a label and a machine like `machine`.
+        """Return the workers that have a label and run on a machine like `machine`.
 
         Raises:
             LarError: no worker has the label and a machine like `machine`, or the connection is
@@ -308,7 +309,7 @@ class Playing:
                 self.tell(*entry)
 
     def tell(self, kind: str, *values: Any) -> None:
-        """Pass news from a worker to the function that handles this kind of news."""
+        """Pass a worker's message to the function that handles messages of this kind."""
         if take := self.follow.get(kind):
             take(*values)
 

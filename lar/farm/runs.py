@@ -103,7 +103,7 @@ def failed_result(spec: RunSpec, error: LarError) -> RunResult:
 
 
 class RunFollower:
-    """Passes the news of a run on a worker to a listener, as if this process made the run."""
+    """Passes a worker's messages about a run to a listener, as if this process made the run."""
 
     def __init__(self, spec: RunSpec, listener: Listener) -> None:
         self.spec = spec
@@ -177,7 +177,7 @@ class FarmPlayer:
     machine: MachineFacts
 
     def workers(self) -> tuple[str, ...]:
-        """Return the workers that have the label and a machine like `machine`."""
+        """Return the workers that have the label and run on a machine like `machine`."""
         return self.farm.alike(self.label, self.machine)
 
     def search(self, spec: RunSpec, listener: Listener) -> RunResult:
@@ -233,14 +233,14 @@ class RoundFollower:
 
     @property
     def takers(self) -> Follow:
-        """The functions that handle the news of a round, by the kind of news."""
+        """The functions that handle a worker's messages about a round, by the kind of message."""
         return {"began": self.begin, "show": self.show, "ended": self.take}
 
     def begin(self) -> None:
-        """Forget the waiting results, each time that a worker starts the round.
+        """Forget the results that are held back, each time that a worker starts the round.
 
         Raises:
-            CutShort: some results of the round were already kept.
+            CutShort: some results of the round were kept before the worker was lost.
         """
         self.waiting = []
         if self.has_kept:
@@ -280,7 +280,8 @@ def request_on_farm(
 ) -> tuple[TuneRequest, MachineFacts, dict[str, str]]:
     """Return the request of a search, with the choices that a worker with the label can try.
 
-    Also return the facts about the worker's machine, and the versions of its engines.
+    Also return the facts about the worker's machine, and the versions of the engines on that
+    machine.
 
     Raises:
         UsageError: a model or an option cannot be used, or no worker has the label.

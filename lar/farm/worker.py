@@ -65,8 +65,8 @@ class TaskLost(Exception):
 class Task:
     """A function of `lar.farm.worker` to call on a device.
 
-    The arguments name the files of `sending` by their paths on the worker. `client` is the id of
-    the Dask client.
+    In `arguments`, the files of `sending` have the paths that they get on the worker. `client` is
+    the id of the Dask client.
     """
 
     name: str
@@ -150,7 +150,7 @@ def do(
 def environment_of_runs() -> dict[str, str]:
     """Return the environment without the variables of Dask's nanny.
 
-    With these variables, engines would compute on one thread.
+    With the variables of the nanny, engines would compute on one thread.
     """
     import dask
 
@@ -159,7 +159,7 @@ def environment_of_runs() -> dict[str, str]:
 
 
 def end_unwanted(process: Popen[bytes], is_unwanted: Check) -> None:
-    """End a process as soon as nobody wants its answer."""
+    """End a process as soon as the client no longer wants the answer of the process."""
     while not is_unwanted():
         if process.poll() is not None:
             return
@@ -183,7 +183,7 @@ MOST_ROWS = 2000
 
 
 class Stream(Listener):
-    """Writes the news of a task to the Dask worker, several entries at a time."""
+    """Writes messages about a task to the Dask worker, several messages at a time."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -192,19 +192,19 @@ class Stream(Listener):
         self._due = time.monotonic()
 
     def add(self, *entry: Any, now: bool = False) -> None:
-        """Add an entry of news; write all entries if `now`, or if `FLUSH_SECONDS` have passed."""
+        """Add a message; write all messages if `now`, or if `FLUSH_SECONDS` have passed."""
         self._entries.append(entry)
         if now or time.monotonic() >= self._due:
             self.flush()
 
     def flush(self) -> None:
-        """Write all entries that were not written before."""
+        """Write all messages that were not written before."""
         self.write(pickle.dumps(self._entries))
         self._entries, self._rows = [], 0
         self._due = time.monotonic() + FLUSH_SECONDS
 
     def write(self, said: bytes | Answer) -> None:
-        """Write entries, or the answer, to the Dask worker."""
+        """Write messages, or the answer, to the Dask worker."""
         pickle.dump(said, self._file)
         self._file.flush()
 
@@ -237,7 +237,7 @@ def play_run(stream: Stream, spec: RunSpec, context: RunContext) -> RunResult:
 def play_bench(
     stream: Stream, variants: Sequence[Variant], baseline: int, options: Mapping[str, Any]
 ) -> BenchResult:
-    """Make a bench, with all its variants on this machine."""
+    """Run a bench, with all its variants, on this machine."""
     from lar.running.bench import run_bench
 
     return run_bench(variants, baseline, report=partial(stream.add, "bench"), **options)

@@ -55,7 +55,8 @@ def open_database(place: str, *, create: bool) -> Iterator[sqlite3.Connection]:
     """Open a file with SQLite; `Database.prepare` checks the content.
 
     Raises:
-        LarError: for the reasons of `explained`.
+        UsageError: the file is of another kind, is damaged, or may not be read or written.
+            LarError: the disk is full, or SQLite failed in another way.
     """
     mode = "rwc" if create else "rw"  # a write-protected file is opened for reading
     with contextlib.ExitStack() as stack:

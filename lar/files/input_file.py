@@ -81,7 +81,7 @@ def check_input(path: str | os.PathLike[str], flag: str = "", *, what: str = "fi
     """Refuse a path that `open_input` would refuse, before an engine opens the file itself.
 
     Raises:
-        UsageError: for the reasons of `open_input`.
+        UsageError: the path is one that `open_input` refuses.
     """
     open_input(path, flag, what=what).close()
 
@@ -97,8 +97,8 @@ def read_input(
     """Return the content of a regular file.
 
     Raises:
-        UsageError: for the reasons of `open_input`, or the file cannot be read or does not fit into
-            memory.
+        UsageError: the path is one that `open_input` refuses, or the file cannot be read or does
+            not fit into memory.
     """
     refusal = partial(error, flag=flag, subject=path)
     with open_input(path, flag, what=what, error=error, limit=limit) as file:

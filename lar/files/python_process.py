@@ -72,7 +72,7 @@ def module_path() -> list[str]:
 
 
 def has_safe_path() -> bool:
-    """Return whether a flag kept Python from adding its own first folder to `sys.path`."""
+    """Return whether a flag (-I or -P) kept the script's or current folder out of `sys.path`."""
     return bool(sys.flags.isolated or getattr(sys.flags, "safe_path", False))  # -I, -P
 
 
@@ -80,8 +80,8 @@ def fork_python(files: Mapping[int, int], work: Callable[[], object]) -> int:
     """Fork this process, which must have one thread, and return the id of the new process.
 
     The new process gets its own process group, and calls `work` as if Python had just been started.
-    In the new process, each key of `files` is a descriptor of the file that its value stands for.
-    The new process ends after `work`, and never returns from this function.
+    `files` maps each descriptor that the new process gets to the descriptor of this process that is
+    copied. The new process ends after `work`, and never returns from this function.
     """
     import signal
 

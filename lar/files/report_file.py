@@ -84,7 +84,7 @@ class OutputFile(AbstractContextManager["OutputFile"]):
 
 
 def make_temporary(path: Path) -> Path:
-    """Make a temporary file that will replace a file, with the same permissions to read.
+    """Make a temporary file that will replace a file; the same users may read both files.
 
     Raises:
         OSError: the file cannot be made.

@@ -59,9 +59,9 @@ def check_unpacked(
 def check_zip(
     archive: ZipFile, size: int, name: str, error: type[UsageError] = UsageError, flag: str = ""
 ) -> None:
-    """Refuse a zip archive that is too large when unpacked, or has a packing unlike NumPy's.
+    """Refuse a zip archive that is too large when unpacked, or is not packed as NumPy packs.
 
-    Python unpacks other packings, such as bzip2, in whole blocks, which may have any size.
+    Python unpacks other kinds of packing, such as bzip2, in whole blocks, which may have any size.
 
     Raises:
         UsageError: the archive is refused.

@@ -52,7 +52,7 @@ def prefix_of_owner(hidden: bool = True) -> str:
 
 
 def start_of(pid: int) -> int | None:
-    """Return the start time of a process in clock ticks; None if no process has this id.
+    """Return the start time of a process in clock ticks, or None if no process has this id.
 
     The time is 0 if the system does not report it.
     """
@@ -73,8 +73,8 @@ def host() -> str:
 
     The digits are computed from the machine's name, its id and the addresses of its network
     devices, since copies of one system have the same machine id. If a machine has neither an id nor
-    a network device, the id of the boot is used, so that lar does not recognise its own leftovers
-    after a reboot.
+    a network device, the id of the boot is used. After a reboot of such a machine, lar does not
+    recognise its own leftovers.
     """
     devices = sorted(NETWORK.glob("*/device"))
     places = [MACHINE_ID, *(each.with_name("address") for each in devices)]
@@ -144,7 +144,7 @@ def remove_leftovers(where: str) -> dict[str, str]:
 
 
 def error_of_full_disk(folder: str) -> OSError | None:
-    """Return the error that a write into a folder would raise; None if the folder has room.
+    """Return the error that a write into a folder would raise, or None if the folder has room.
 
     An engine that cannot write a file often does not report the reason.
     """

@@ -35,15 +35,15 @@ OUTPUT = r"output_(\d{1,9})\.pb"
 
 
 class Loaded(NamedTuple):
-    """One array as its source holds it, before it is matched with an input of the model.
+    """One array as read from its source, before lar finds the input of the model that it feeds.
 
-    `kind` says how far the source fixes the dtype. The `kind` "tensor" has its own dtype. Numbers
-    of the `kind` "text" take the model's dtype. Bytes of the `kind` "raw" (uint8, one axis) take
-    the model's dtype and shape. `channels` is the channel order of an image of shape (1,H,W,C),
-    empty for any other array. `name` is the source's own name for the array. With `name_binds`, the
-    model must have an input of this name. Without `name_binds`, the array may also feed the input
-    at its `position`, or the model's only input. `note` is a comment that the file contains for
-    people.
+    `kind` says whether the source fixes dtype and shape of the array. An array of the `kind`
+    "tensor" has its own dtype and shape. Numbers of the `kind` "text" get the dtype of the model's
+    input. Bytes of the `kind` "raw" (uint8, one axis) get the dtype and shape of the model's input.
+    `channels` is the channel order of an image of shape (1,H,W,C), empty for any other array.
+    `name` is the array's name in the source. With `name_binds`, the model must have an input of
+    this name. Without `name_binds`, the array may also feed the input at its `position`, or the
+    model's only input. `note` is a comment that the file contains for people.
     """
 
     array: Array

@@ -89,8 +89,8 @@ def cast_values(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return an array with equal values in another dtype; floats are rounded to this dtype.
 
     Raises:
-        ValueError: a value is out of range, or has a fraction that a dtype of whole numbers cannot
-            hold; or either the array or the dtype is for texts, but not both.
+        ValueError: a value is out of range; a value has a fraction, but the dtype is for whole
+            numbers; or texts would become numbers, or numbers would become texts.
     """
     if (kind_of(array.dtype) == "O") != (dtype.kind == "O"):
         raise ValueError(f"holds {name_of(array.dtype)}, the model takes {name_of(dtype)}")
@@ -106,8 +106,8 @@ def cast_rounded(array: Array, dtype: np.dtype[Any]) -> Array:
     """Return an array in another dtype, like `cast_values`, but round to whole numbers if needed.
 
     Raises:
-        ValueError: a value is out of range, or either the array or the dtype is for texts, but not
-            both.
+        ValueError: a value is out of range, texts would become numbers, or numbers would become
+            texts.
     """
     is_rounded = kind_of(array.dtype) == "f" and kind_of(dtype) != "f"
     return cast_values(np.rint(array) if is_rounded else array, dtype)

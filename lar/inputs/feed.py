@@ -45,7 +45,7 @@ class Feed:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The notes as texts, each of which is a whole line."""
+        """The texts of the notes; each text is a whole line."""
         return tuple(note.message for note in self.notes)
 
 
@@ -59,9 +59,9 @@ def feed_of(
     """Read the data that the texts of `--input` name, and generate data for the other inputs.
 
     The spec says how images are converted, which data is generated, and the sizes of axes. Instead
-    of a text, `texts` may also contain an item that the grammar made of a text. Without
-    `generates`, the texts must give data for all inputs, unless there is no text at all: all data
-    is then generated.
+    of a text, `texts` may also contain an item that the grammar made of a text. If there is no text
+    at all, all data is generated. If there are texts and `generates` is False, the texts must give
+    data for all inputs.
 
     Raises:
         UsageError: a text, a file or an array is wrong, does not fit the model, or an input is
@@ -165,19 +165,21 @@ def _read_item(item: Item, infos: Sequence[TensorInfo]) -> Iterator[tuple[Tensor
 
 
 def drop_outer_axis(array: Array, info: TensorInfo) -> Array:
-    """Return an array without its outer axis of size 1, if the model needs it without this axis.
+    """Return an array without its outer axis of size 1, if the model's input has no such axis.
 
-    As in load_and_run, `[1,2,3]` has the shape (1,3), although an input may have one axis only. A
-    slice of a stack also keeps the stack's first axis.
+    As in load_and_run, the text `[1,2,3]` gives an array of shape (1,3), although the model's input
+    may have only one axis. An item of a stack also has an outer axis of size 1, the first axis of
+    the stack.
     """
     fits = find_misfit(array.shape, info) == ""
     return array if fits or array.ndim == 0 or array.shape[0] != 1 else array[0, ...]
 
 
 def _check_typed(texts: Sequence[str], infos: Sequence[TensorInfo]) -> list[UsageError]:
-    """Return a warning for each given folder that has expected outputs which are not judged.
+    """Return a warning for each folder in `texts` with expected outputs, which lar will not judge.
 
-    `texts` must not contain folders of testcases, whose outputs are judged, or items of data sets.
+    `texts` must contain neither folders of testcases (lar judges the outputs of testcases) nor
+    items of data sets.
 
     Raises:
         UsageError: a text is wrong, or names an input that has a semicolon in its name.
@@ -205,8 +207,8 @@ def _find_subjects(given: Sequence[tuple[TensorInfo, Given]], image: ImageSettin
     pictures = {info.name for info, it in pairs if it.channels}
     subjects = pictures or {info.name for info, it in pairs if images.takes_settings(it, info)}
     if not subjects:
-        hint = "it takes an image file, or an array of 3 or 4 axes from a file"
-        raise UsageError("no image is fed to which it could apply", hint, flag=flags[0])
+        hint = "feed an image file, or an array of 3 or 4 axes from a file"
+        raise UsageError("no image is fed to which this flag could apply", hint, flag=flags[0])
     return subjects
 
 
@@ -233,7 +235,7 @@ def _fit(
 
 
 def without_batch(infos: Sequence[TensorInfo], size: int | None) -> list[TensorInfo]:
-    """Return the model's inputs, with no fixed size for a batch that equals `size`.
+    """Return the model's inputs; if a batch axis has the fixed size `size`, its size is left open.
 
     Data is repeated to this size later.
     """
@@ -253,8 +255,8 @@ def repeat_batch(array: Array, info: TensorInfo, size: int, *, is_generated: boo
     Generated data whose first axis is longer is cut.
 
     Raises:
-        UsageError: the model's input has no batch or another fixed batch, or the user gave more
-            than `size` items.
+        UsageError: the model's input has no batch axis, or has a fixed batch size other than
+            `size`, or the user gave more than `size` items.
     """
     has_batch = not info.sequence and array.ndim > 0
     if not has_batch or not (info.resizable or info.shape[0] in (None, size)):
@@ -274,7 +276,8 @@ def repeat_batches(
     """Return all inputs, repeated to a batch, and the record of each input.
 
     Raises:
-        UsageError: `repeat_batch` refuses an input, or the model's inputs have no batch in common.
+        UsageError: an input is refused by `repeat_batch`, or the model's inputs have no batch in
+            common.
     """
     sizes = {info.name: info.shape[0] for info in infos if info.shape and info.shape[0] is not None}
     if len(set(sizes.values())) > 1:

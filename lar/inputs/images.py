@@ -325,7 +325,7 @@ def _check_order_is_known(loaded: Loaded, channels: str) -> None:
 def _normalise(
     pixels: Array, axis: int, dtype: np.dtype[Any], settings: ImageSettings, where: str
 ) -> Array:
-    """Return `(pixel - mean) * scale`, with one value for all channels or one for each."""
+    """Return `(pixel - mean) * scale`; mean and scale have one value, or one value per channel."""
     work, channels = pixels, pixels.shape[axis]
     if settings.mean or settings.scale:
         work = np.array(pixels, np.float64 if dtype == np.float64 else np.float32, order="C")

@@ -1,8 +1,8 @@
 """How arrays fit a model's inputs: by name or position, by shape, and by dtype.
 
-A model may give no fixed size for an axis. Axes with equal names have equal sizes: the size from
-`--shape`, the size in an array that is fed, or otherwise 1. The name of an axis may be a formula of
-other names, such as `past_sequence_length + 1` in exported decoders.
+An axis of a model's input may have no fixed size. Axes with equal names have equal sizes: the size
+from `--shape`, the size in an array that is fed, or otherwise 1. The name of an axis may be a
+formula of other names, such as `past_sequence_length + 1` in exported decoders.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def find_named(name: str, infos: Sequence[TensorInfo]) -> TensorInfo | None:
 
 
 def input_of(loaded: Loaded, given: str, infos: Sequence[TensorInfo]) -> TensorInfo:
-    """Return the input that an array feeds, by the given name, its own name or its position.
+    """Return the input that an array feeds, by the given name, or by its own name or position.
 
     Raises:
         UsageError: no input has this name or position.
@@ -116,12 +116,12 @@ def check_shape(shape: tuple[int, ...], info: TensorInfo, where: str, hint: str 
 def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, UsageError | None]:
     """Return an array in the model's dtype, and a warning if it was converted.
 
-    A file that has the model's dtype is fed as it is; the byte order does not count. A file of
+    A file that has the model's dtype, in either byte order, is fed without conversion. A file of
     floats is converted to another floating-point type, with a warning. A file of integers is
     converted to another integer type, with a warning, if all values fit. A .npy with elements of an
     unnamed type is read as floats of the same size, since NumPy has no name for bfloat16. Numbers
-    without a dtype are converted to any dtype if all values fit, and floats are rounded. Any other
-    file is an error.
+    without a dtype are converted to any dtype if all values fit, and floats are rounded. For files,
+    all conversions that are not mentioned here are refused.
 
     Numbers without a dtype are inline values and JSON entries without a type. Finite values that
     would become infinite do not fit. An image file without image settings must already have the
@@ -163,7 +163,7 @@ def model_dtype(info: TensorInfo) -> np.dtype[Any]:
         return dtype_of(info.dtype)
     except ValueError:
         problem = f"the model's input {info.name} takes {info.dtype}, which lar cannot feed"
-        raise UsageError(problem, "it feeds numbers, booleans and texts", flag="--input") from None
+        raise UsageError(problem, "lar feeds numbers, booleans and texts", flag="--input") from None
 
 
 def form_of(info: TensorInfo, where: str) -> RawForm:
@@ -273,7 +273,7 @@ def hint_to_generate(info: TensorInfo) -> str:
 
 
 def hint_at_json(name: str) -> str:
-    """Return a hint for an input whose name has a semicolon, which no item can name."""
+    """Return a hint for an input whose name has a semicolon, and so cannot be in `--input`."""
     return f'a ; separates items; a .json file feeds it: {{"{name}": {{"shape": [1], "raw": [0]}}}}'
 
 

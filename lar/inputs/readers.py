@@ -84,8 +84,8 @@ def read_test_set(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     """Read input_0.pb, input_1.pb, ... of an ONNX `test_data_set_N` folder.
 
     Raises:
-        UsageError: the folder has no inputs, an input is broken, or the item gives the folder a
-            name.
+        UsageError: the folder has no inputs, an input is broken, or the item has a name before the
+            path of the folder.
     """
     if wanted:
         hint = "leave out the name, or name one of the folder's .pb files"
@@ -123,7 +123,7 @@ def read_numbers(text: str) -> Array:
     text.
 
     Returns:
-        An array of texts, of float64 if a number has a point or an exponent, or else of int64 or
+        An array of texts, booleans, float64 (if any number has a point or an exponent), int64 or
         uint64.
 
     Raises:
@@ -148,7 +148,8 @@ def array_of_values(values: Sequence[Any]) -> Array:
     """Return an array of one axis with the values.
 
     If all values are bools or all are texts, the array has this type. Whole numbers make an array
-    of int64, or of uint64 if int64 is too small for them. Other numbers make an array of float64.
+    of int64, or of uint64 if int64 is too small for them. If any value is a float, the array is of
+    float64.
 
     Raises:
         ValueError: a value is not a number, or fits no dtype.
@@ -237,8 +238,8 @@ def read_npz(file: io.BufferedReader, path: str, wanted: str = "") -> tuple[Load
     """Read all arrays of an archive, or only the one that is wanted.
 
     Raises:
-        UsageError: `read_npy` refuses an array, or the archive is broken, empty or lacks the wanted
-            array.
+        UsageError: an array is refused by `read_npy`, or the archive is broken, is empty or lacks
+            the wanted array.
     """
     import zipfile  # slow to import, and few inputs are archives
 

@@ -62,7 +62,7 @@ def plots_of(bench: BenchResult) -> Iterator[Plot]:
 
 
 def head_of(bench: BenchResult) -> Iterator[str]:
-    """Yield the headline: the common model and engine, the counts, and the bench's duration."""
+    """Yield the headline: common model and engine, numbers of variants and rounds, and duration."""
     models = {variant.spec.model for variant in bench.variants if variant.spec}
     engines = engines_of(bench)
     what = models.pop() if len(models) == 1 else f"{len(models)} models"
@@ -131,7 +131,7 @@ def interval_of(variant: VariantResult) -> str | None:
 
 
 def format_verdict(variant: VariantResult, bench: BenchResult) -> str:
-    """Return a variant's verdict, or that the variant is the baseline or has failed."""
+    """Return a variant's verdict, or "baseline", "not compared", or how the variant failed."""
     if variant.status != "ok" and variant.failure:
         return describe_failure(variant)
     if variant.baseline:
@@ -199,7 +199,7 @@ def describe_tried(tried: Sequence[TriedSetting]) -> str:
 
 
 def best_of(tried: Sequence[TriedSetting]) -> TriedSetting | None:
-    """Return the fastest setting that is proven to be better, or else the fastest likely one.
+    """Return the fastest setting that is proven better; else the fastest that is likely better.
 
     Return None if no setting with right outputs seems faster.
     """

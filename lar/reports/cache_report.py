@@ -105,7 +105,7 @@ CHOICE = (*OPERATORS[1:3], OPERATORS[5], OPERATORS[7])
 def table_of(
     columns: Columns, rows: Iterable[Row], files: str = ONE, layout: Layout = INDENTED
 ) -> AnyTable:
-    """Return a table with the columns for one file or for several; `files` is ONE or SEVERAL."""
+    """Return a table with the columns for one file or for several files, as `files` says."""
     shown = [it for it in columns if it[2] in ("", files)]
     cells = [[text(*row) for _, text, _ in shown] for row in rows]
     table = table_of_values("", "", [title for title, _, _ in shown], cells)
@@ -166,7 +166,7 @@ def compare_operators(
 ) -> tuple[Report, bool]:
     """Return a report on how two files of algorithms differ, and whether they differ at all.
 
-    `both` has the joined entries of both files.
+    `both` has the operators of both files, as if joined into one file.
     """
     body: list[Part] = []
     found = caches.compare_choices(first.operators, second.operators)
@@ -186,7 +186,7 @@ def compare_operators(
 
 
 def cells_of(joined: Operator, *sides: Algorithm) -> list[str]:
-    """Return the cells of an operator for which two files have different choices."""
+    """Return the table cells of an operator for which two files have different algorithms."""
     cells = [joined.name, joined.shapes]
     known = {each.blob: each for each in joined.algorithms}
     for side in sides:
@@ -230,7 +230,7 @@ def find_operators(operators: Sequence[Operator], text: str, where: str) -> list
 
 
 def describe_disagreements(operators: Sequence[Operator]) -> str:
-    """Return how many operators have different choices in several searches.
+    """Return as text how many operators got different algorithms in different searches.
 
     An example is `20 of 34 operators disagree, 14 of them within the spread`.
     """

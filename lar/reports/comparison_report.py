@@ -66,7 +66,7 @@ DEPTH = (
 
 
 def report_comparison(comparison: Comparison, *, everything: bool = False) -> Report:
-    """Return the report of a comparison with the worst tensors or, if `everything`, with all."""
+    """Return the report of a comparison with the worst tensors or, if `everything`, all tensors."""
     columns = columns_for(comparison)
     body: list[Part] = [*describe_head(comparison)]
     body += format_culprits(comparison, columns)
@@ -135,7 +135,7 @@ def describe_gaps(letter: str, side: SideFacts, left_out: Iterable[LeftOut]) -> 
 
 
 def by_reason(found: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield, for each reason, the joined names of the tensors with this reason, and the reason."""
+    """Yield pairs: the joined names of all tensors that have the same reason, and this reason."""
     reasons: dict[str, list[str]] = {}
     for name, reason in found:
         reasons.setdefault(reason, []).append(shorten(name))
@@ -186,7 +186,7 @@ def format_culprits(
 
 
 def by_word(culprits: Iterable[Culprit]) -> dict[str, list[Culprit]]:
-    """Return the culprits under "culprit" and "suspect", without repeated descriptions."""
+    """Return the culprits grouped as "culprit" or "suspect"; equal descriptions appear once."""
     found: dict[str, dict[str, Culprit]] = {}
     for culprit in sorted(culprits, key=is_suspect):
         word = "suspect" if is_suspect(culprit) else "culprit"
@@ -195,7 +195,7 @@ def by_word(culprits: Iterable[Culprit]) -> dict[str, list[Culprit]]:
 
 
 def is_suspect(culprit: Culprit) -> bool:
-    """Return whether a culprit is not proven; a scale that is too coarse counts as a proof."""
+    """Return whether there is no proof of a culprit; a scale that is too coarse is a proof too."""
     return not (culprit.proven or culprit.is_coarse)
 
 
@@ -280,8 +280,9 @@ def describe_facts(operator: OperatorFacts, others: Sequence[OperatorFacts]) -> 
 def rows_to_show(comparison: Comparison, everything: bool) -> tuple[str, list[TensorComparison]]:
     """Return the line above the table of tensors, and the tensors in the order of execution.
 
-    The table has the tensors that differ or, if all tensors agree, the tensors that were compared
-    with the reference values or over several items, or whose operator was also run alone.
+    The table has the tensors that differ. If all tensors agree, the table has the tensors that were
+    compared with the reference values or over several items, and the tensors whose operator was
+    also run alone.
     """
     if everything:
         return "tensors:", list(comparison.tensors)
@@ -320,7 +321,7 @@ def format_unmatched(comparison: Comparison) -> Iterator[str | AnyTable]:
 
 
 def format_summary(comparison: Comparison, *, everything: bool = True) -> Iterator[str]:
-    """Yield the last lines: how many tensors differ, notes, and the result."""
+    """Yield the last lines of the report: how many tensors differ, notes, and the result."""
     tensors = comparison.tensors
     differing = [tensor for tensor in tensors if not tensor.passed]
     equal = sum(tensor.figures is not None and tensor.figures.identical for tensor in tensors)
@@ -421,8 +422,8 @@ def describe_truth(truth: Truth) -> str:
 def describe_against(against: Findings) -> str:
     """Describe how far one side is from the reference values.
 
-    Culprits are named by the operators of the reference run or, if these are unknown, by the
-    operators of the side.
+    A culprit is named by its operators in the reference run or, if these are unknown, by its
+    operators in the compared run.
     """
     names = [describe_operators(it.expected or it.actual) for it in against.culprits]
     off = f"is off in {join_first(names)}" if names else "is off"
@@ -495,10 +496,10 @@ def table_of(
 def tensor_table(
     rows: Iterable[Row], shown: Sequence[Column[Row]], title: str, more: Sequence[Column[Row]] = ()
 ) -> Table[Row]:
-    """Return a table of tensor pairs: first `more` columns, then all that have a value.
+    """Return a table of tensor pairs: first the columns `more`, then all columns with a value.
 
-    The printed table has only the `shown` columns. For a culprit, the first column has the roles of
-    the pairs.
+    The printed table has only the `shown` columns. In the table of a culprit, the first column says
+    whether a pair is an input, a parameter or the output.
     """
     rows = tuple(rows)
     roles = [ROLE] if any(row.role for row in rows) else []
@@ -695,7 +696,7 @@ FIELDS = (
 
 
 def table_of_all(comparison: Comparison) -> Table[Row]:
-    """Return the table of CSV, with a row for each pair of tensors."""
+    """Return the table that is written as CSV, with a row for each pair of tensors."""
     return tensor_table(map(Row, comparison.tensors), (), "Tensors", [*map(field_column, FIELDS)])
 
 
@@ -705,7 +706,8 @@ def table_of_all(comparison: Comparison) -> Table[Row]:
 def report_sides(found: ComparisonOfSides, *, everything: bool = False) -> Report:
     """Return the report of a comparison of several sides.
 
-    The report has the origin of each side, the worst tensors or all, and the side that differs.
+    The report has the origin of each side, the worst tensors (if `everything`, all tensors), and
+    the side that differs.
     """
     columns = columns_of(found)
     body: list[Part] = [*describe_head_of_sides(found)]
@@ -790,7 +792,7 @@ def badness_of_sides(row: TensorOfSides) -> float:
 
 
 def format_summary_of_sides(found: ComparisonOfSides) -> Iterator[str]:
-    """Yield the last lines: notes and the result."""
+    """Yield the last lines of the report: notes and the result."""
     for letter, each in zip(ascii_uppercase[1:], found.comparisons, strict=False):
         yield from (one_line(f"note: {letter} against A: {note}") for note in each.notes)
     yield from (one_line(f"note: {note}") for note in found.notes)

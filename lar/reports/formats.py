@@ -88,8 +88,8 @@ def format_json(report: Report) -> str:
     """Return a report as JSON: its record in one line, its style's own document, or its tables.
 
     A table has name, title, columns, rows and notes. A document in lar's own form also describes
-    how operators' times were corrected. A document in another program's form does not describe the
-    correction.
+    how operators' times were corrected; in the form of another program, a document has no place for
+    this description.
     """
     document: Any = report.document
     if document is None:

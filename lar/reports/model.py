@@ -53,8 +53,9 @@ class Column(ShortRecord, Generic[AnyRow]):
 
     In CSV, JSON and pages the heading is `key`, or the title with `unit`. A cell in text shows the
     result of `text` or, without `text`, the plain value. A column with `parts` shows several values
-    in one cell of text, one in each line. In CSV, JSON and pages each part is a column. On a narrow
-    terminal, cells whose plain value is a string may be shortened in the middle.
+    in one cell of text, one in each line. In CSV, JSON and pages, a column with `parts` becomes a
+    column for each part. On a narrow terminal, cells whose plain value is a string may be shortened
+    in the middle.
     """
 
     title: str
@@ -68,7 +69,7 @@ class Column(ShortRecord, Generic[AnyRow]):
     group: str = ""  # a heading above this column and its neighbours of the same group
     parts: tuple[Column[AnyRow], ...] = ()
     in_text: bool = True
-    digits: int | None = None  # decimals in pages; None for a column of strings
+    digits: int | None = None  # decimals in pages, or None for a column of strings
     scale: float = 1.0  # factor for numbers in text and pages: 1e3 shows seconds as milliseconds
     rank: int = 5  # a narrow terminal or page drops the highest rank first, and never rank 0
 
@@ -119,9 +120,9 @@ class Rule(NamedTuple):
 
     `fill` is repeated over each column, and `middle` stands between columns.
 
-    The piece over a column is `added` characters longer than the column. If `longest` is not 0, the
-    piece is as wide as the column, but has at most `longest` characters. If `fixed` is not 0, every
-    piece has this length.
+    By default, the part of the rule over a column is `added` characters longer than the column. If
+    `longest` is not 0, this part is as wide as the column, but has at most `longest` characters. If
+    `fixed` is not 0, the part over each column has `fixed` characters.
     """
 
     fill: str = "-"
@@ -198,7 +199,7 @@ class Table(Record, Generic[Row]):
 
     @property
     def record_columns(self) -> tuple[Column[Row], ...]:
-        """The columns of CSV, JSON and pages, with a column for each part."""
+        """The columns in CSV, JSON and pages; a column with `parts` becomes several columns."""
         return tuple(
             part
             for column in self.columns

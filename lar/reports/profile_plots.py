@@ -85,7 +85,7 @@ def plots_of(profile: Profile) -> tuple[Plot, ...]:
 
 
 def plot_times(profile: Profile) -> Iterator[Plot]:
-    """Yield the plot of all timed iterations; the first lane has those without the profiler."""
+    """Yield the plot of timed iterations, in two lanes: without and with the profiler."""
     disturbed = disturbed_steps(profile)
     lanes: dict[str, list[Point]] = {"without the profiler": [], "with the profiler": []}
     plain, profiled = lanes.values()
@@ -129,14 +129,14 @@ def plot_memory(profile: Profile) -> Iterator[Plot]:
 
 
 def thin_out(samples: Sequence[tuple[int, float]]) -> Iterator[tuple[int, float]]:
-    """Yield samples; of too many samples, yield the largest of each group of neighbours."""
+    """Yield the samples; if there are too many, yield the largest of each group of neighbours."""
     length = -(-len(samples) // MOST_POINTS)
     for start in range(0, len(samples), length):
         yield max(samples[start : start + length], key=lambda sample: sample[1])
 
 
 def plot_trace(profile: Profile) -> Iterator[Plot]:
-    """Yield a button that saves a trace of the median iteration and of evenly chosen others."""
+    """Yield a button that saves a trace of the median iteration and of evenly spaced iterations."""
     ordered = sorted(profile.timed_steps(), key=lambda step: step.duration_ns)
     if not ordered:
         return

@@ -157,7 +157,7 @@ def cpu_median_of(row: Row) -> float | None:
 
 
 def verdict_of(row: Row) -> str | None:
-    """Return the verdict on the ratio of a row; None without a ratio."""
+    """Return the verdict on the ratio of a row, or None without a ratio."""
     if row.ratio is None:
         return None
     if row.baseline == row.name:
@@ -264,7 +264,7 @@ def distinguish_kinds(kinds: Mapping[Kind, str]) -> dict[Kind, str]:
 
 
 def report_course(entries: Sequence[Entry]) -> Report:
-    """Return a report on how the medians of each kind of run changed, with a curve for each."""
+    """Return a report on how the medians of each kind of run changed, with a curve per kind."""
     series = series_of(entries)
     columns: tuple[Column[Series], ...] = (
         Column("runs of", lambda it: it.name, rank=0),

@@ -373,12 +373,12 @@ class CaseLines:
         self.waiting += zip(range(first, last), rows.times(first, last), strict=True)
 
     def take(self, judged: Judged) -> list[str]:
-        """Return the lines of an iteration with verdicts, and the line that ends a test, if any."""
+        """Return an iteration's verdicts and its line; add the last lines if a test has ended."""
         lines = [format_verdict(verdict) for verdict in judged.verdicts if verdict.shown]
         return lines + (self.take_row() if self.waiting else [])
 
     def take_row(self) -> list[str]:
-        """Return the line of the first waiting row and, after a test's last row, the test's end."""
+        """Return the line of the first waiting row; add the last lines if a test has ended."""
         index, row = self.waiting.pop(0)
         lines = [*format_rows([(index, row)], self.spec)]
         iteration = index - self.spec.warmup_iterations
@@ -508,7 +508,7 @@ QUERY_COUNT = "result_query_count"
 
 
 def format_scenario(result: RunResult) -> list[str]:
-    """Return the lines of an ended scenario of MLPerf's load generator; else empty."""
+    """Return the lines about an ended run of MLPerf's load generator; empty for any other run."""
     scenario, found = result.spec.scenario, result.scenario
     if scenario is None or found is None:
         return []

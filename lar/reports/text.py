@@ -39,7 +39,8 @@ def shorten_all(
 ) -> list[str]:
     """Return strings, cut if they are longer than `width`.
 
-    Strings that would become equal keep the letters in which they differ, if these have room.
+    If different strings would become equal, each string keeps the letters in which it differs, as
+    far as the width allows.
     """
     whole = [*texts]
     short = {text: cut(text, width) for text in whole if len(text) > width}
@@ -441,7 +442,7 @@ def align_points(cells: Sequence[str]) -> Cells:
 
 
 def places_of(number: str) -> int:
-    """Return how many characters follow the decimal point or, without a point, the `e`; else -1."""
+    """Return how many characters follow the point, or follow `e` if there is no point; else -1."""
     point = number.rfind(".")
     place = point if point >= 0 else number.rfind("e")
     return len(number) - place - 1 if place >= 0 else -1

@@ -57,7 +57,7 @@ class Run:
 
     @cached_property
     def median(self) -> float | None:
-        """The median of the times; None if the run has no times or the median is 0."""
+        """The median of the times, or None if the run has no times or the median is 0."""
         return (percentile_of(sorted(self.times), 50) or None) if self.times else None
 
     @property
@@ -86,7 +86,7 @@ class Run:
 
     @property
     def items_per_second(self) -> float | None:
-        """The items per second; None if the batch is not known."""
+        """The items per second, or None if the batch size is not known."""
         rate, items = self.iterations_per_second, items_in_iteration(self.result)
         return rate * items if rate and items else None
 
@@ -110,7 +110,7 @@ def has_trusted_cpu_time(result: RunResult, summary: Summary) -> bool:
 
 
 def run_of(result: RunResult, summary: Summary | None, figure: Figure) -> Run:
-    """Return the `Run` of a result, with the times that the figure asks for."""
+    """Return the `Run` of a result, with the times of the kind `figure`."""
     samples = result.samples
     if summary is None:
         return Run(result, (), "nothing", 0)
@@ -151,7 +151,8 @@ class NamedResult(NamedTuple):
 def facts_of(result: RunResult, machine: str = "") -> dict[str, str]:
     """Return the facts of a result by name; the name of an option is its flag.
 
-    An unknown fact is an empty text; `machine` is used as the name of an unknown machine.
+    An unknown fact is an empty text. If the result does not describe its machine, the argument
+    `machine` is used.
     """
     spec, engine = result.spec, result.engine
     return {

@@ -102,7 +102,7 @@ def read_parts(path: str) -> tuple[Part, ...]:
     """Return the results in a file, with repeated runs of one variant together.
 
     Raises:
-        UsageError: for the reasons of `read_results`.
+        UsageError: the file is missing, empty, cut short, damaged or of another kind.
     """
     if path == "-":
         return parts_in(sys.stdin.buffer.read(), "standard input")
@@ -140,7 +140,7 @@ def parts_of_log(results: Sequence[RunResult]) -> tuple[Part, ...]:
 
 
 def printer_of(data: bytes) -> Engine | None:
-    """Return the engine whose program printed these lines; None for other content."""
+    """Return the engine whose program printed these lines, or None for other content."""
     return next((engine for engine in all_engines() if engine.prints_log(data)), None)
 
 

@@ -62,9 +62,9 @@ NOT_IN_TURNS = "one side was run after the other, on a machine that did somethin
 class Check:
     """The verdict on new runs of one kind against runs of the baseline.
 
-    `new` and `baseline` are the runs whose times can be trusted; `left_out` is the number of the
-    other runs. `unit` says whether single runs or sittings (groups of runs made within minutes) are
-    compared. `figure` is the kind of times that is compared.
+    `new` and `baseline` are the runs whose times can be trusted; `left_out` is the number of runs
+    whose times cannot be trusted. `unit` says whether single runs or sittings (groups of runs made
+    within minutes) are compared. `figure` is the kind of times that is compared.
     """
 
     name: str
@@ -124,11 +124,12 @@ def compare_sides(
     comparisons: int = 1,
     one_machine: bool = True,
 ) -> tuple[Difference | None, Unit]:
-    """Return how new runs differ from base runs, and whether sittings or runs were compared.
+    """Return how new runs differ from base runs, and whether single runs or sittings were compared.
 
-    All runs are trusted. Each entry of `tags` has further runs of the same kind, made with one
-    version of the program. Single runs may be compared if both sides met the same states of a
-    machine, or if the two sides were run on different machines.
+    All runs are trusted. A sitting is a group of runs made within minutes. Each entry of `tags` has
+    further runs of the same kind, made with one version of the program. Single runs may be compared
+    if both sides met the same states of a machine, or if the two sides were run on different
+    machines.
     """
     if not base or not new:
         return None, "sittings"
@@ -147,14 +148,14 @@ def compare_sides(
 
 
 def are_in_turns(one: Sequence[Run], other: Sequence[Run]) -> bool:
-    """Return whether the runs of both sides overlap in time; False if the times are unknown."""
+    """Return whether the runs of both sides are known to overlap in time."""
     first, second = ([run.result.started_at for run in side] for side in (one, other))
     are_known = all((*first, *second))
     return are_known and min(first) <= max(second) and min(second) <= max(first)
 
 
 def usual_between_sittings(tags: Sequence[Sequence[Sitting]]) -> Spread | None:
-    """Return the spread of sittings within tags or, if this is unknown, the spread between tags.
+    """Return the spread of the sittings of one tag or, if this is unknown, the spread between tags.
 
     The program may have changed between tags, so that the spread between tags may be too large.
     """
@@ -179,7 +180,7 @@ def sittings_of(runs: Sequence[Run]) -> list[list[Run]]:
 
 
 def moment_of(started_at: str) -> float | None:
-    """Return when a run was started, in seconds; None if unknown, as for a log."""
+    """Return when a run was started, in seconds, or None if unknown, as for a log."""
     try:
         return datetime.fromisoformat(started_at).timestamp()
     except (ValueError, OverflowError):
@@ -187,7 +188,7 @@ def moment_of(started_at: str) -> float | None:
 
 
 def time_of(sitting: Sitting) -> float:
-    """Return the median of the medians of a sitting's runs."""
+    """Return the time of a sitting: the median of the medians of the runs in the sitting."""
     return percentile_of(sorted(run.median or 0.0 for run in sitting), 50)
 
 
@@ -219,7 +220,7 @@ class Row:
 
     @cached_property
     def timed(self) -> tuple[Run, ...]:
-        """The runs from which the row's figures are computed, which are its trusted runs.
+        """The runs from which the row's figures are computed: the runs that can be trusted.
 
         If no run can be trusted, the figures are computed from all runs that have a median.
         """
@@ -263,7 +264,7 @@ class Row:
         return min((min(run.times) for run in self.timed), default=None)
 
     def percentile(self, rank: int) -> float | None:
-        """Return a percentile of a single run's samples; None for few samples or several runs."""
+        """Return a percentile of the samples, or None if they are too few or of several runs."""
         if len(self.timed) != 1:
             return None
         statistics = statistics_of(self.timed[0].times)
@@ -275,7 +276,7 @@ class Row:
 
 
 def find_baselines(rows: Sequence[Row], varying: Sequence[str], asked: str) -> list[Row | None]:
-    """Return the baseline of each row; None for a row without a baseline.
+    """Return the baseline of each row, or None for a row without a baseline.
 
     By default, the baseline is the first row of the same model, in any format.
 
@@ -296,7 +297,7 @@ def find_baselines(rows: Sequence[Row], varying: Sequence[str], asked: str) -> l
 
 
 def facts_asked(asked: str, varying: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Yield the facts that `asked` may stand for: one fact that varies, or "no options"."""
+    """Yield what `asked` may stand for: a value of a fact that varies or, if `none`, no options."""
     for fact in varying:
         yield {fact: value_asked(asked, fact)}
     if asked == "none":
@@ -378,7 +379,7 @@ def compare_results(
     """Return results side by side, with a row for each name or, with `by`, for each set of facts.
 
     Raises:
-        UsageError: `by` names no fact, or `baseline` names no row.
+        UsageError: no fact has a name in `by`, or no row fits `baseline`.
     """
     figure, runs = figure_of([each.result for each in named])
     facts = facts_of_all(named)
@@ -401,7 +402,7 @@ def order_of(name: str) -> tuple[int, str]:
 
 
 def facts_of_all(named: Sequence[NamedResult]) -> list[dict[str, str]]:
-    """Return the facts of results, with the same names for all, in the order of the columns.
+    """Return the facts of each result, under the same names, in the order of the columns.
 
     Two models of one name are distinguished by the beginning of their hashes.
     """

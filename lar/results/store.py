@@ -85,7 +85,7 @@ class Kind(NamedTuple):
 
     @property
     def unknown(self) -> str:
-        """The unknown fact that a comparison needs; empty if all such facts are known."""
+        """The missing fact that a comparison needs, "model" or "machine"; else empty."""
         if len(self.model) != SHA256_LETTERS:
             return "model"
         return "" if self.machine else "machine"
@@ -197,7 +197,7 @@ def save(result: RunResult, *, tag: str = "", store: str | None = None) -> int:
     Args:
         result: what `lar.run` or `lar.read_result` returned.
         tag: a name by which `lar history` finds all results with this tag.
-        store: the store's file, which is made if it is missing; None for the user's own store.
+        store: the store's file, which is made if it is missing; by default the user's own store.
 
     Raises:
         UsageError: the file is not a store, or cannot be written.
@@ -213,7 +213,7 @@ def open_store(path: str | None = None, *, create: bool = False) -> Iterator[Sto
     """Open a store; an older store is updated to the present schema.
 
     Args:
-        path: the store's file; None for the user's own store.
+        path: the store's file; by default the user's own store.
         create: make the store if it is missing.
 
     Raises:
@@ -265,7 +265,7 @@ class Store(Database):
             return tuple(map(self._insert, rows))
 
     def rows(self, entries: Sequence[Entry]) -> Iterator[dict[str, object]]:
-        """Return the rows of entries, for another store; each row is read when it is needed.
+        """Return the rows of entries, to add to another store; each row is read when it is needed.
 
         Raises:
             UsageError: a row is damaged.

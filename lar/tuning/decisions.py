@@ -86,7 +86,7 @@ class Combinations:
         return Candidate(model=self.model, choices=tuple(ordered))
 
     def singles(self) -> Iterator[Candidate]:
-        """Yield the one-choice candidates: the first choice of each dimension, then the second."""
+        """Yield candidates with one choice: all dimensions' first choices, then second choices."""
         for row in zip_longest(*(each.choices for each in self.space.dimensions)):
             yield from (self.make([choice.name]) for choice in row if choice)
 
@@ -284,14 +284,14 @@ class Survey:
     # The next step
 
     def plain_runs(self) -> Step | None:
-        """Return the first step, the plain run of each model; None if already measured."""
+        """Return the first step, the plain run of each model, or None if already measured."""
         if BASELINE in self.evidence.scores:
             return None
         plains = tuple(it.plain for it in self.combinations if self.fate(it.plain) == "ok")
         return Step("round", plains, LOOK_SECONDS * len(plains))
 
     def find_step(self, left: float, *, may_look: bool) -> Step | None:
-        """Return the most useful next step for the time left; None if no step can help.
+        """Return the most useful next step for the time left, or None if no step can help.
 
         With `may_look`, the step may measure single choices.
         """
@@ -313,7 +313,7 @@ class Survey:
         return self.round_of([], MOST_RACERS) if self.rivals() else None
 
     def prove(self, left: float) -> Step | None:
-        """Return a round that proves the best candidates: they are measured beside the plain run.
+        """Return a round that measures the best candidates beside the plain run, to prove them.
 
         Return None if nothing is left to prove, or no time is left.
         """
@@ -367,8 +367,8 @@ class Survey:
     def is_new(self, candidate: Candidate) -> bool:
         """Return whether a candidate is untried and can be run.
 
-        A candidate that contains a failed choice cannot be run. The cache of the candidate must be
-        filled, and loading the candidate must fit into the budget.
+        A candidate that contains a failed choice cannot be run. A candidate can be run only if its
+        cache is filled, and if loading the candidate fits into the budget.
         """
         space = self.combinations[candidate.model]
         return (
@@ -392,7 +392,7 @@ class Survey:
         return found is not None and found.status in ("ok", "timed_out")
 
     def can_load(self, candidate: Candidate) -> bool:
-        """Return whether a candidate loads in time; only loads that measure operators are slow."""
+        """Return whether a candidate loads in time; loading is slow if it measures operators."""
         space = self.combinations[candidate.model]
         if not any(space.choices[name].measures_at_load for name in candidate.choices):
             return True
@@ -401,7 +401,7 @@ class Survey:
         return seconds <= part * self.request.budget_seconds
 
     def singles(self, which: Literal["first", "other", "far"]) -> Iterator[Candidate]:
-        """Yield candidates of a single choice, those of the model that leads first.
+        """Yield candidates with one choice, beginning with the model whose plain run is fastest.
 
         `first` and `other` are for models whose plain run is nearly as fast as the fastest plain
         run. `first` stands for the first choice of each dimension, and `other` for the other
@@ -433,7 +433,7 @@ class Survey:
         return self.promising(self.combinations[best.model].neighbours(best), NEAR)
 
     def promising(self, candidates: Iterable[Candidate], spread: float) -> Iterator[Candidate]:
-        """Yield the candidates expected within `spread` of the best, the most promising first."""
+        """Yield the candidates expected to be at most `spread` slower than the best, best first."""
         expected = {each: self.expect(each) for each in candidates}
         limit = self.evidence.levels[self.best] + spread
         ordered = sorted(
@@ -469,8 +469,8 @@ class Survey:
     def expect(self, candidate: Candidate) -> float:
         """Return the expected level of a candidate, as a logarithm like `Evidence.levels`.
 
-        The level is that of the largest measured subset of the candidate's choices, plus the effect
-        of each of the other choices.
+        The result is the level of the measured candidate that has most of these choices, and no
+        other choices, plus the effects of the missing choices.
         """
         levels, effects = self.evidence.levels, self.effects[candidate.model]
         choices = set(candidate.choices)
@@ -495,10 +495,10 @@ class Survey:
         return (each for each in self.evidence.searches if self.has_cache(each))
 
     def search(self, left: float) -> Step | None:
-        """Return the step in which an engine searches for algorithms; None if no search pays off.
+        """Return the step of an engine's search for algorithms, or None if no search pays off.
 
-        With the expected gain, the searched candidate must beat the best one, and the search must
-        fit into the time left.
+        A search pays off if it fits into the time left, and if its expected gain would make the
+        candidate faster than the best.
         """
         for candidate in self.worth_searching():
             seconds = self.search_seconds(candidate)
@@ -507,7 +507,7 @@ class Survey:
         return None
 
     def worth_searching(self) -> Iterator[Candidate]:
-        """Yield the best candidate of each model, with each search that is still to be made."""
+        """Yield the best candidate of each model, combined with each search still to be made."""
         levels = self.evidence.levels
         for space in self.combinations:
             own = (it for it in self.ordered if it.model == space.model)

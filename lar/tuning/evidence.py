@@ -1,6 +1,6 @@
 """Judges the candidates of a search by the processes that were measured.
 
-Each process is the result of a run (`RunResult`). The processes of one round, which include the
+Each process gives the result of a run (`RunResult`). The processes of one round, which include the
 plain run of the first model, took turns on one machine. So the state of the machine hardly affects
 the ratio of two processes. `lar.measurement.differences` decides which candidate is faster.
 
@@ -34,7 +34,7 @@ FEWEST_CALM = 4
 
 
 def score_of(objective: Objective, result: RunResult) -> float | None:
-    """Return the value of the objective for a process, in seconds or bytes; None if unknown.
+    """Return the value of the objective for a process, in seconds or bytes, or None if unknown.
 
     Latency is the median time of the undisturbed iterations. Throughput is returned as seconds per
     iteration: the time of the slowest copy, divided by the number of iterations of all copies.
@@ -128,11 +128,11 @@ class Evidence:
 
     @property
     def able(self) -> list[Candidate]:
-        """The candidates that were measured beside the plain run and gave right numbers."""
+        """The candidates that were measured beside the plain run and gave right outputs."""
         return [each for each in self.scores if self.fates[each] == "ok" and each in self.levels]
 
     def log_ratios(self, first: Candidate, second: Candidate) -> list[float]:
-        """Return, for each round with both, the logarithm of second's objective over first's."""
+        """Return log(objective of second / objective of first) for each round with both."""
         ours, theirs = self.scores.get(second, {}), self.scores.get(first, {})
         return [math.log(ours[at] / theirs[at]) for at in ours if at in theirs]
 
@@ -159,7 +159,7 @@ class Evidence:
     def judge(
         self, ratios: Sequence[float], candidate: Candidate, looks: int, *, once: bool = False
     ) -> Difference | None:
-        """Return the difference that a candidate's ratios show; None without ratios.
+        """Return the difference that a candidate's ratios show, or None without ratios.
 
         If there are few ratios, the spread of the model's other candidates is used too.
         """
@@ -170,7 +170,7 @@ class Evidence:
     def compare(
         self, first: Candidate, second: Candidate, *, comparisons: int = 1
     ) -> Difference | None:
-        """Return how the second candidate differs from the first; None if no round has both.
+        """Return how the second candidate differs from the first, or None if no round has both.
 
         The baseline is a candidate of the first model.
         """
@@ -178,11 +178,11 @@ class Evidence:
         return self.judge(self.log_ratios(first, second), noisier, comparisons)
 
     def proof_of(self, candidate: Candidate) -> tuple[list[float], int]:
-        """Return the log ratios that may prove a candidate, and how many candidates share the risk.
+        """Return the log ratios for the proof of a candidate, and how many candidates need a proof.
 
-        The shared risk is the risk that a proof is false. A candidate was chosen by its first
-        process, so that the proof does not use this process. A plain run was not chosen, so that
-        all its ratios are used.
+        The risk of a false proof is divided among this number of candidates. The proof does not use
+        the first process of a candidate, since the candidate was chosen by this process. For a
+        plain run all ratios are used, since a plain run is not chosen by its first process.
         """
         ratios = self.log_ratios(BASELINE, candidate)
         if not candidate.choices:
@@ -191,10 +191,10 @@ class Evidence:
         return ratios[1:], max(1, proven)
 
     def proofs_of(self, candidate: Candidate) -> list[Difference]:
-        """Return how a candidate differs from the baseline, judged anew at each look at the ratios.
+        """Return how a candidate differs from the baseline, as judged at each look at the ratios.
 
-        Looks at fewer pairs of processes than `FIRST_LOOK` share the risk of error that one look at
-        `FIRST_LOOK` pairs has.
+        Looks at fewer than `FIRST_LOOK` ratios are judged more strictly, so that all these looks
+        share the risk of error of a single look.
         """
         ratios, proven = self.proof_of(candidate)
         found = (

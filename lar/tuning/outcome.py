@@ -221,10 +221,10 @@ def describe(
 def shown_difference(
     evidence: Evidence, candidate: Candidate, *, is_best: bool
 ) -> Difference | None:
-    """Return how a candidate differs from the plain run; None for the plain run itself.
+    """Return how a candidate differs from the plain run, or None for the plain run itself.
 
-    For the best candidate, the difference may be the one that proves that the candidate is better,
-    or that makes this likely.
+    For the best candidate, the result may be the difference that proves, or makes likely, that the
+    candidate is better.
     """
     if candidate == BASELINE:
         return None
@@ -237,7 +237,7 @@ def shown_difference(
 
 
 def agreement_of(results: list[RunResult], evidence: Evidence) -> tuple[str, float | None]:
-    """Return the worst agreement of processes' outputs with the plain run's, and the error."""
+    """Return how well the worst outputs agree with the plain run's outputs, and their error."""
     errors = [error.relative for it in results for error in it.numeric_errors]
     if any(it.status == "failed" and it.phase == "done" for it in results):
         return "different", max((it for it in errors if it is not None), default=None)
@@ -276,7 +276,7 @@ def settings_of(
     models: Mapping[int, ModelFile],
     caches: Mapping[str, str],
 ) -> TunedSettings | None:
-    """Return the best settings with their cache files; None if nothing was measured."""
+    """Return the best settings with their cache files, or None if nothing was measured."""
     best = find_best(survey)
     measured = [it.result for it in survey.evidence.trials_of(best) if it.result.samples.end_to_end]
     plain = plain_value(survey.evidence)
@@ -377,7 +377,7 @@ def copy_cache(space: ModelSpace, source: str, place: str) -> None:
 
 
 def place_of_cache(output: OutputFile) -> Place:
-    """Return the place of the cache that stands beside a settings file."""
+    """Return the path of the cache that stands beside a settings file."""
     path = os.path.join(os.path.dirname(output.name), f"{Path(output.name).stem}.cache")
     return Place(path, FLAG, "the cache beside the settings")
 

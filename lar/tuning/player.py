@@ -1,7 +1,7 @@
 """Plays the rounds of a search: a few candidates compute in turns, each in a fresh process.
 
-A round is plain data, so that another machine can play it. The result of each process is the result
-of a run. A process whose outputs differ from the plain run's has failed.
+A round is plain data, so that another machine can play it. Each process gives a `RunResult`, as a
+single run does. A process whose outputs differ from the plain run's has failed.
 """
 
 from __future__ import annotations
@@ -55,10 +55,11 @@ Keep = Callable[[int, RunResult], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Entrant:
-    """A candidate of a round, as a run.
+    """A candidate of a round, with the spec of its run.
 
-    `seconds` is the known time of an iteration, 0 if unknown. `like_baseline` has items of
-    `--input` with the baseline's data, for a model whose inputs have other names.
+    `seconds` is the known time of an iteration, 0 if unknown. If the inputs of the candidate's
+    model and of the baseline's model have different names, `like_baseline` has items of `--input`
+    that give the candidate the baseline's data.
     """
 
     spec: RunSpec
@@ -173,7 +174,7 @@ def result_of(
 def samples_of(turns: list[Turn]) -> Samples:
     """Return the samples of all turns of a process, grouped by copy of the model.
 
-    The first turn, which only finds out the speed, is left out if there are other turns.
+    The first turn only finds out the candidate's speed, and is left out if there are more turns.
     """
     turns = [turn for turn in turns if turn.cycle != FIRST_CYCLE] or turns
     if not turns:
@@ -187,7 +188,7 @@ def samples_of(turns: list[Turn]) -> Samples:
 
 
 def judge_numbers(result: RunResult, found: OutputDifference | None) -> RunResult:
-    """Return the result of a process, with the error of its outputs against the plain run's.
+    """Return a process's result, with the error of its outputs relative to the plain run's outputs.
 
     The result becomes a failure if the outputs differ or cannot be compared.
     """

@@ -163,8 +163,8 @@ def search_with(
         request: what to search for.
         place: the file of the session. A new session begins if the file does not exist.
         folder: the folder for temporary files of the search.
-        player: plays the rounds; None for this machine.
-        facts: the facts about the player's machine; None for this machine.
+        player: plays the rounds, or None for this machine.
+        facts: the facts about the player's machine, or None for this machine.
         given: inputs that the user knows by other names than their files' names.
         report: is called with the progress of the search.
     """
@@ -247,7 +247,7 @@ class Search:
 
     @property
     def failure(self) -> Failure | None:
-        """Why the plain run cannot be measured; None if it can be measured."""
+        """Why the plain run cannot be measured, or None if it can be measured."""
         own = [it.result for it in self.session.trials if it.candidate == BASELINE]
         return next((it.failure for it in own if it.status != "ok"), None)
 
@@ -336,7 +336,7 @@ class Search:
         return with_names(spec, self.given.names) if spec and self.given else spec
 
     def plan(self, candidate: Candidate, kind: RoundKind) -> Variant:
-        """Return the planned run of a candidate; a run of kind "search" fills its cache."""
+        """Return the planned run of a candidate; a run of kind "search" also fills a cache."""
         files = self.caches_of(candidate)
         return plan_candidate(candidate, self.request.spaces, files, searching=kind == "search")
 

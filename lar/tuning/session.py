@@ -30,7 +30,7 @@ IN_USE = "wait until its search has ended; `lar results` may look at it"
 TAG = re.compile(r"(round|proof|search) (\d{1,9}): (.+)")
 
 SpecOf = Callable[[Candidate, RoundKind], RunSpec | None]
-"""Returns the run of a candidate in a round or a search; None if the run is refused."""
+"""Returns the run of a candidate in a round or a search, or None if the run is refused."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +116,7 @@ class Session:
         self.next_number = 0
 
     def load(self, spec_of: SpecOf) -> None:
-        """Load from the store the results of candidates that `spec_of` can plan."""
+        """Load the stored results of runs that `spec_of` would plan in the same way."""
         for entry in self.store.entries():
             found = TAG.fullmatch(entry.tag)
             if found is None:
@@ -133,7 +133,7 @@ class Session:
                 self.unused += 1
 
     def candidate_of(self, choices: str, result: RunResult) -> Candidate | None:
-        """Return the candidate of a result; None if it is not valid for the search."""
+        """Return the candidate of a result, or None if the result is not valid for the search."""
         for number, space in enumerate(self.spaces):
             same = (space.engine, space.model) == (result.spec.engine, result.spec.model)
             if same and self.facts.fit(result, number):

@@ -13,8 +13,8 @@ The file of `--space FILE` lists the choices to try, by dimension:
 A choice is a name that `lar tune --list-space` prints, or flags. `quick` and `full` stand for the
 engine's own choices in a dimension.
 
-A command line becomes one request for each model. The request covers the model's twins: files of
-the same model in other formats.
+A command line of `lar tune` becomes one request for each model. The request covers the model's
+twins: files of the same model in other formats.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def find_choice(
     declared: Sequence[Dimension],
     others: Sequence[Dimension],
 ) -> Choice | None:
-    """Return the choice that a string of the file stands for; None for another engine's choice.
+    """Return the choice for a string of the space file, or None for another engine's choice.
 
     Raises:
         UsageError: the string is neither a choice's name nor flags that can be tried.
@@ -219,11 +219,11 @@ def options_in(text: str) -> dict[str, OptionValue]:
 def connect_caches(
     found: Sequence[Dimension], declared: Sequence[Dimension]
 ) -> Iterator[Dimension]:
-    """Yield dimensions whose caches depend on every other dimension that may affect them.
+    """Yield the dimensions; record for each cache on which other dimensions the cache may depend.
 
-    The names in a space file do not decide which dimensions affect a cache, since a dimension of
-    the file may have another name than that of the engine, or choices of several of the engine's
-    dimensions.
+    The names of dimensions in a space file do not decide which dimensions affect a cache. A
+    dimension in the file may have a name that the engine does not use, or choices from several of
+    the engine's dimensions.
     """
     homes = {choice.name: each.name for each in declared for choice in each.choices}
     for dimension in found:
@@ -258,10 +258,10 @@ class SurveyedSpace(NamedTuple):
 def survey_space(
     model: str, options: Mapping[str, Any], asked: TuneRequest, engine: str = ""
 ) -> SurveyedSpace:
-    """Return the choices to try with a model on this machine, and those left out with reasons.
+    """Return the choices to try with a model on this machine, and the choices that are left out.
 
-    `options` are the user's options, for all candidates. A choice that sets one of these options is
-    not tried. The spaces of `asked` are ignored.
+    `options` are the user's options, for all candidates. A choice that sets an option given by the
+    user is not tried. If `asked` already has spaces, these spaces are ignored.
 
     Raises:
         UsageError: the plain run of the model is refused, or the file of the space is wrong.
@@ -349,9 +349,9 @@ def find_site(options: Mapping[str, Any]) -> Site:
 def find_reason(
     choice: Choice, plain: ModelSpace, asked: TuneRequest, missing: Collection[Allowed]
 ) -> NotTried | None:
-    """Return why a choice is not tried; None if it is tried.
+    """Return why a choice is not tried, or None if the choice is tried.
 
-    `missing` has what the user would have to allow for the choice.
+    `missing` has the permissions that the choice needs but that the user has not given.
     """
     given = [key for key in (*choice.options, *choice.search) if key in plain.options]
     given = [key for key in given if not BY_KEY[key].repeatable]
@@ -372,10 +372,10 @@ def find_reason(
 
 
 def find_permits(choice: Choice, known: Iterable[Dimension]) -> set[Allowed]:
-    """Return all that the user has to allow for a choice.
+    """Return the permissions that the user has to give before a choice is tried.
 
     Flags in a file may contain several of the engine's choices, and each may need a permission. If
-    one of the contained choices contains another choice, only the larger choice needs its
+    a contained choice is a part of another contained choice, only the larger choice needs a
     permission.
     """
     parts = [each for dimension in known for each in dimension.choices if each.options]
@@ -400,8 +400,9 @@ def plan_candidate(
     """Return the run of a candidate: a variant with its spec, or with the reason for a refusal.
 
     `caches` has cache files by the key of the option that names the file. With `searching`, the run
-    fills the candidate's cache. If the file of a candidate's cache is missing, only the rules are
-    checked: the variant then has no spec, and it has a failure if the rules refuse the run.
+    fills the candidate's cache. If the file of a candidate's cache is missing, the variant has no
+    spec. In this case only the rules of options are checked, and the variant has a failure if the
+    rules refuse the run.
     """
     space = spaces[candidate.model]
     options: dict[str, Any] = dict(options_of(candidate, space))

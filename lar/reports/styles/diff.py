@@ -1,8 +1,8 @@
 """The style `diff`: compares the iterations and operators of two commands by pairs of profiles.
 
-Operators of A and B that compute the same values are joined. An operator without a partner belongs
-to A or to B alone. The time of an operator excludes the operators inside it, and is scaled to an
-iteration without the profiler.
+Operators of A and B that compute the same values are joined. An operator that is not joined belongs
+to A alone or to B alone. The time of an operator excludes the operators inside it, and is scaled to
+an iteration without the profiler.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def describe_shared(found: ComparedProfiles) -> str:
 
 
 def columns_of(found: ComparedProfiles, unit: str) -> tuple[TimeColumn, ...]:
-    """Return the columns of the table; if no pairs are judged, the text has no verdicts."""
+    """Return the columns of the table; the text has ratios only if pairs of profiles are judged."""
 
     def figure(
         title: str, figure_of: Callable[[ComparedTimes], float | None], rank: int, digits: int = 3

@@ -1,10 +1,11 @@
 """The style `megengine`: reports in the form of MegEngine's tool `profile_analyze`.
 
 For MegEngine's own file, the text equals the tool's output byte for byte, unless the tool fails.
-The tool fails with --copy-time if nothing was copied, and if unknown figures are sorted or
-aggregated. An operator that took no time has infinite speed in a report of MegEngine's own file,
-and unknown speed in a report of a lar profile. The device is where the engine computes, which may
-be a CPU. The host dispatches operators to the device.
+The tool fails if --copy-time is given but nothing was copied, and if the figures to sort or
+aggregate are unknown. An operator that took no time has infinite speed in a report of MegEngine's
+own file, and unknown speed in a report of a lar profile. In these reports, "device" means the
+processor on which the engine computes, which may be a CPU. The host dispatches operators to the
+device.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
 
 
 def total_seconds(records: Sequence[Record], key: TimeKey) -> float | None:
-    """Return the sum of one kind of time over all operators in seconds; None if unknown."""
+    """Return the sum of one kind of time over all operators in seconds, or None if unknown."""
     return aggregate([record.times[key] for record in records if key in record.times], "sum")
 
 
@@ -117,7 +118,7 @@ def summary_rows_of(
 def summary_of(
     profile: Profile, rows: Sequence[SummaryRow], notes: tuple[str, ...], layout: Layout
 ) -> Table[SummaryRow]:
-    """Return the table of totals; in text, the cell of copies also has their average.
+    """Return the table of totals; in text, a cell about copies also has an average.
 
     For the engine's own file, totals have all digits, as MegEngine's tool prints them.
     """
@@ -159,10 +160,10 @@ class Record:
     `info` has the name, type and id of the operator.
 
     `times` has seconds by place (device or host) and kind. The kind `end` is the whole time, and
-    `kern` is only the waiting time. Unknown times are left out. `time` is the time that is shown.
-    `computation` is the number of floating point operations, and `memory` the number of bytes. The
-    speed of an operator without time is unknown or, if `is_infinite`, infinite as in MegEngine's
-    tool.
+    `kern` is only the waiting time. Unknown times are left out. `time` is the time that the table
+    shows. `computation` is the number of floating point operations, and `memory` the number of
+    bytes. The speed of an operator without time is unknown or, if `is_infinite`, infinite as in
+    MegEngine's tool.
     """
 
     info: Mapping[str, str]
@@ -361,7 +362,7 @@ def aggregate_records(name: str, group: Sequence[Record], how: str) -> Record:
 
 
 def aggregate(values: Sequence[float | None], how: str) -> float | None:
-    """Return the maximum, minimum, sum or mean of the known values; None if no value is known.
+    """Return the maximum, minimum, sum or mean of the known values, or None if no value is known.
 
     The mean is the sum of the known values, divided by the number of all values, as in MegEngine's
     tool.
@@ -378,8 +379,8 @@ def aggregate(values: Sequence[float | None], how: str) -> float | None:
 def sum_pairwise(values: Sequence[float]) -> float:
     """Return the sum of values, added in NumPy's order to get the last digit of MegEngine's tool.
 
-    Up to 128 values are added in eight columns. More values are split into halves, whose sums are
-    added.
+    Up to 128 values are distributed to eight sums, which are then added. If there are more than 128
+    values, they are split into halves, and the sums of the halves are added.
     """
     count = len(values)
     if count < 8:
@@ -430,7 +431,7 @@ BAR_LENGTH = 15
 class Unit(NamedTuple):
     """The unit of an amount, without and with a prefix such as K.
 
-    `base` is the factor between prefixes.
+    `base` is the factor from one prefix to the next: 1000 or 1024.
     """
 
     base: int
@@ -473,7 +474,7 @@ def operators_table_of(
     *,
     in_confluence: bool,
 ) -> Table[Row]:
-    """Return the table of operators; `place` is device or host.
+    """Return the table of operators, with their times on the device or the host, as `place` says.
 
     The text has cells of several lines, or is Confluence markup with bars. A narrow terminal
     shortens names first.
@@ -648,5 +649,5 @@ def confluence_columns(
 
 
 def finite(value: float | None) -> float | None:
-    """Return a value; None if the number is unknown or not finite, such as a speed without time."""
+    """Return a number, or None if it is unknown or not finite, such as a speed without a time."""
     return value if value is not None and math.isfinite(value) else None

@@ -1,9 +1,9 @@
 """The style `ncu`: the part of the machine's peak that operators, kernels and ranges reached.
 
-Nsight Compute reads hardware counters. The style `ncu` instead computes the work of operators from
-their shapes, and divides this work by the operators' time. The throughput is in percent of this
-machine's measured peak. The names of this style's metrics differ from those of Nsight Compute. The
-names of Nsight Compute's counters are accepted, but have no values.
+Nsight Compute reads hardware counters. The style `ncu` reads no counters: it computes the work of
+operators from their shapes, and divides this work by the operators' time. The throughput is in
+percent of this machine's measured peak. The names of this style's metrics differ from those of
+Nsight Compute. The names of Nsight Compute's counters are accepted, but have no values.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Shown(NamedTuple):
     number: int = 0
 
     def common(self, fact: str) -> Any:
-        """Return a fact that is equal for all launches; None if the launches differ."""
+        """Return a fact that is equal for all launches, or None if the launches differ."""
         found = {getattr(launch.span, fact, None) for launch in self.launches}
         return found.pop() if len(found) == 1 else None
 
@@ -91,7 +91,7 @@ def size_of(extent: tuple[int, int, int] | None) -> int | None:
 
 
 def scaled(figure: Figure, by: float, unit: str) -> Figure:
-    """Return a figure in another unit."""
+    """Return a figure whose values are divided by `by`, in another unit."""
 
     def value(it: Shown) -> float | None:
         known: float | None = figure.value(it)
@@ -242,7 +242,7 @@ def shown_rows(profile: Profile, rows: Iterable[Row]) -> Iterator[Shown]:
 
 
 def chosen_metrics(figures: Sequence[Figure], names: Sequence[str]) -> list[Figure]:
-    """Return the metrics with these names in this order or, without names, all with a key.
+    """Return the metrics of these names, in this order; without names, all metrics with a `key`.
 
     Raises:
         UsageError: no metric has one of the names.

@@ -1,8 +1,8 @@
 """The style `nsys`: tables of event statistics, as `nsys profile --stats` of 2020 printed them.
 
 The tables cover the whole process except the warm-up. Numbers are right-aligned in columns of fixed
-width. Names are padded to 80 characters or the longest name, and cut at 333. The rule below `Name`
-has at most 116 dashes.
+width. Names are padded to 80 characters, or to the length of the longest name, and are cut after
+333 characters. The rule below `Name` has at most 116 dashes.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def ranges(profile: Profile) -> Iterable[Event]:
 def system_calls(part: Part) -> Callable[[Profile], Iterable[Event]]:
     """Return a function that lists the calls of the operating system in one part of a run.
 
-    The part `rest` also has all calls of the warm-up, in one row.
+    For the part `rest`, the function also lists the calls of the warm-up, all under one name.
     """
 
     def events(profile: Profile) -> Iterable[Event]:
@@ -142,10 +142,11 @@ class Section(NamedTuple):
 
     `title` is the heading for a device, and `host_title` is the heading for a CPU.
 
-    `missing` and `host_missing` name what a profile without `events` lacks. `counted` is the title
-    of the column of counts; it is empty for a section of sizes. With `banner`, the line `Generating
-    ...` comes first. `gap` empty lines follow the section. nsys itself lacks the sections with
-    `is_extra`; such a section is shown only if it has rows.
+    If `events` finds no event, `missing` (for a device) or `host_missing` (for a CPU) names what
+    the profile lacks. `counted` is the title of the column of counts; it is empty for a section of
+    sizes. With `banner`, the line `Generating ...` comes first. `gap` empty lines follow the
+    section. nsys itself lacks the sections with `is_extra`; such a section is shown only if it has
+    rows.
     """
 
     title: str

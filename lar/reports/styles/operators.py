@@ -53,7 +53,7 @@ def summary_lines(profile: Profile, advice: str = "") -> list[str]:
 
 
 def profiled_seconds_of(profile: Profile) -> float | None:
-    """Return the median seconds of an iteration with profiling; None if nothing was timed."""
+    """Return the median seconds of an iteration with profiling, or None if nothing was timed."""
     times = iteration_times_of(profile) or [step.duration_ns for step in steps_of(profile)]
     return median(times) / 1e9 if times else None
 
@@ -84,7 +84,7 @@ def describe_slowest(profile: Profile, rows: Sequence[Row]) -> str:
 
 
 def describe_bounds(kind: Row) -> str:
-    """Describe which part of an operator type's time each bound limits; empty if unknown."""
+    """Describe what limits an operator type, for which share of its time; empty if unknown."""
     named = [
         f"{share:.0%} is {BOUNDS[bound]}"
         for bound, share in kind.bounds.items()

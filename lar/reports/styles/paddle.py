@@ -86,7 +86,7 @@ class TimedRun:
 
     @cached_property
     def buckets_ns(self) -> Mapping[int, Mapping[str, int]]:
-        """The parts of each step's time, by step; empty without records of waiting or profiling."""
+        """The parts of each step's time; empty if neither waiting nor profiling was recorded."""
         if not self.profile.facts.noise and self.profile.correction is None:
             return {}
         return {step.number: step.buckets_ns for step in breakdown_of(self.profile)}
@@ -108,7 +108,7 @@ class TimedRun:
         return group_by(self.activities, lambda each: each.span.step)
 
     def launched_in(self, span: Span, kinds: Sequence[str] = ("kernel", "memcpy", "memset")) -> int:
-        """Return the device time of the work in a span's step that began during the span."""
+        """Return the device time of the work that began during a span, in the span's step."""
         own = self.by_step.get(span.step, ())
         work = [it.span for it in own if span.start_ns <= it.starts[-1][1] < span.end_ns]
         return sum(it.duration_ns for it in work if it.category in kinds)
@@ -144,7 +144,7 @@ class TimeRow(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """The times of a row on one side: CPU or GPU."""
+    """The times of a row on the CPU or on the GPU."""
 
     times: Totals | None
     whole_ns: float | None
@@ -191,8 +191,8 @@ THREAD = Column[TimeRow]("Thread", lambda row: row.thread, in_text=False)
 def times_column(run: TimedRun, side: Side) -> Column[TimeRow]:
     """Return the column of the times on one side; each cell has five parts.
 
-    In CSV and JSON each part is a column. A narrow screen keeps the side on which operators
-    compute.
+    In CSV and JSON, each part of the cell has its own column. A narrow screen keeps the side on
+    which operators compute.
     """
 
     def part(title: str, figure: Figure) -> Column[TimeRow]:
@@ -246,7 +246,7 @@ def time_table(
 def under_threads(
     run: TimedRun, blocks: Mapping[int | None, Sequence[TimeRow]]
 ) -> tuple[list[TimeRow], dict[int, str]]:
-    """Return the rows of all blocks, and the titles of threads by the number of the row below.
+    """Return the rows of all blocks, and the title of each thread by the number of its first row.
 
     The key of a block is a thread, or None for all threads together.
     """
@@ -273,9 +273,10 @@ METRICS = {title.lower(): figure for title, figure in PARTS.items()}
 def first_rows(run: TimedRun, blocks: Sequence[Sequence[TimeRow]]) -> list[TimeRow]:
     """Return the rows of the first blocks; --top limits the number of blocks.
 
-    Blocks are sorted by their first rows. The sort key is a name such as `cpu_total`, or a figure
-    of the side where operators compute. The block with the largest value comes first; if the key is
-    a minimum, the block with the smallest value comes first.
+    Blocks are sorted by their first rows. The sort key is a name such as `cpu_total`, or a name
+    without a side, such as `total`, for the side where operators compute. The block with the
+    largest value comes first; if the key is a minimum, the block with the smallest value comes
+    first.
     """
     key = run.options.get("sort") or f"{run.side.lower()}_total"
     where, _, metric = key.lstrip("+-").rpartition("_")
@@ -359,9 +360,10 @@ def camel_case(name: str) -> str:
 
 
 def phases_of(run: TimedRun) -> dict[str, list[list[Span]]]:
-    """Return the calls of each phase within timed steps, by the name of the phase's row.
+    """Return the calls of each phase in timed steps; the keys are the names of the phases' rows.
 
-    A call is a list of spans. The dispatch and the wait of a step are one call of Forward.
+    A call is a list of spans. The dispatch and the wait of a step count as one call of the phase
+    Forward.
     """
     steps = {step.number: step for step in run.profile.timed_steps()}
     calls: dict[str, dict[object, list[Span]]] = {}
@@ -736,7 +738,7 @@ def operator_section(run: TimedRun) -> list[Table[TimeRow]]:
 def operator_table(
     run: TimedRun, rows: Sequence[TimeRow], titles: Mapping[int, str]
 ) -> list[Table[TimeRow]]:
-    """Return the table of these rows, with the titles of threads before some of them."""
+    """Return the table of operators; some rows have a title above, by the number of the row."""
     columns = (
         *(THREAD, Column[TimeRow]("Level", lambda row: row.level, in_text=False)),
         name_column(NAME_WIDTH, cut_name),
@@ -804,8 +806,9 @@ def add_parts(
     """Add the parts of an execution to the group of its operator.
 
     Device work that began during a call belongs to the call; other device work belongs to the
-    computation. On the host, the computation is added to the row of the algorithm. On a device, the
-    waiting is left out, since it keeps neither the host nor the device busy.
+    operator's computation. On the host, the computation is added to the row of the algorithm. If
+    operators compute on a device, waiting is left out, since neither the host nor the device is
+    busy during the waiting.
     """
     execution, on_device = profile.timed_executions[place], profile.on_device
     operator, holder = profile.operators[execution.operator], group

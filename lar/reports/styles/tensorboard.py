@@ -1,7 +1,8 @@
 """The style `tensorboard`: the answers of TensorBoard's profiler plugin on a profile, as JSON.
 
 The plugin's own classes load the trace that `--export tensorboard` writes. The plugin's classes
-make the answers that the plugin's page would request. The text has a line for each answer.
+make the answers that the plugin's page would request. As text, the report has a line for each
+answer of the plugin.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None
     if baseline is None and "diff" in views:
         raise UsageError("--view diff: compares two profiles", "give the baseline first")
     if baseline is not None and views != ["diff"]:
-        raise UsageError("two profiles have only --view diff", "give one profile for other views")
+        raise UsageError("two profiles allow only --view diff", "give one profile for other views")
     loaded = Loaded(profile)
     if baseline is not None:
         answers = {"diff": [Loaded(baseline).run.compare_run(loaded.run).get_diff_tree_summary()]}

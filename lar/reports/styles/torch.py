@@ -36,7 +36,7 @@ LAYOUT = Layout(end="  ", over=RULE, under=RULE, closing=RULE)
 
 @dataclass(frozen=True, kw_only=True)
 class KeyAverage:
-    """The sums over all calls of one name, in nanoseconds and bytes; None if unknown.
+    """The sums over all calls of one name, in nanoseconds and bytes, or None if unknown.
 
     `shapes` are the shapes of the inputs, if they distinguish rows. `saving_ns` is the time that an
     iteration would save if these operators reached their roofs. `times` has the figures of single
@@ -158,13 +158,13 @@ def key_average_of(
 
 
 def sum_known(values: Sequence[int | None]) -> int | None:
-    """Return the sum of values; None if any value is unknown."""
+    """Return the sum of values, or None if any value is unknown."""
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None
 
 
 def sum_memory(kind: Kind, memory: Sequence[Memory | None]) -> Memory | None:
-    """Return the sum of the memory; None if an operator's, or all memory, is unknown."""
+    """Return the sum of the memory, or None if an operator's memory or all memory is unknown."""
     total = None
     for own in memory:
         if own is not None:
@@ -175,7 +175,7 @@ def sum_memory(kind: Kind, memory: Sequence[Memory | None]) -> Memory | None:
 
 
 def sort_averages(rows: Sequence[KeyAverage], key: str | None, on_device: bool) -> list[KeyAverage]:
-    """Return rows sorted by a key of SORTS, by default by their own times.
+    """Return rows sorted by a key of SORTS; the default key is the time without inner calls.
 
     Raises:
         UsageError: no row has this figure.
@@ -286,7 +286,7 @@ def column(
 def side_columns(
     side: str, key: str, whole_ns: int, totals: TableTotals, unit: str | None, *, is_main: bool
 ) -> tuple[Column[KeyAverage], ...]:
-    """Return the columns of times of the host or of the device, with their shares of the whole."""
+    """Return the columns of times on the host or the device, and of their percentages."""
     own, total = SORTS[f"self_{key}_time_total"], SORTS[f"{key}_time_total"]
 
     def share(title: str, value: Value, rank: int) -> Column[KeyAverage]:

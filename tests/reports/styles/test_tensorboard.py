@@ -215,7 +215,7 @@ def test_the_diff_has_the_operators_of_both() -> None:
         {"Convolution": (4, 2000), "Relu": (2, 14)},
     ]
     assert json.loads(report.text) == report.document["diff"]
-    refused("two profiles have only --view diff", build, other, {"view": ["overview"]}, RUN)
+    refused("two profiles allow only --view diff", build, other, {"view": ["overview"]}, RUN)
 
 
 @needs_plugin
