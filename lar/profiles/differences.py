@@ -178,10 +178,10 @@ class ComparedTimes:
 
 @dataclass(frozen=True)
 class ComparedProfiles:
-    """The compared iterations, the compared operators in A's order, and the operators' sum.
+    """The compared iterations, the compared operators in A's order, and the sum of all operators.
 
-    The plain iterations are compared. If any profile lacks the plain iteration, the profiled
-    iterations of all profiles are compared.
+    The iterations of the plain runs, which are not profiled, are compared. If any profile has no
+    plain run, the profiled iterations of all profiles are compared.
     """
 
     iteration: ComparedTimes
@@ -257,7 +257,7 @@ def check_comparable(first: Profile, other: Profile) -> None:
     if not are_of_one_command(first, other):
         raise UsageError(
             f"{about} is of another command than the first profile of its side",
-            "give the profiles of two commands in turn",
+            "give a profile of A, then a profile of B, and so on",
         )
 
 
@@ -288,7 +288,7 @@ def uses_like(first: Profile, profile: Profile, kinds: OperatorKinds) -> Mapping
 
 
 def uses_of(profile: Profile) -> Mapping[int, Use]:
-    """Return how often and how long each operator runs in an iteration, without its inner ones."""
+    """Return how often and how long each operator runs in an iteration, without inner operators."""
     steps = len(profile.timed_steps())
     return {
         place: Use(row.times.calls / steps, row.iteration_ns)
@@ -334,7 +334,7 @@ def joined_title(titles: Iterable[str]) -> str:
 
 
 def merged(pairs: Sequence[OperatorPair]) -> OperatorPair:
-    """Return the operators of several pairs, merged into one pair."""
+    """Return one pair with the operators of several pairs; a pair has operators of A and of B."""
     sides = (chain.from_iterable(pair[side] for pair in pairs) for side in (0, 1))
     return OperatorPair(*map(tuple, sides))
 
@@ -360,9 +360,9 @@ def judged(
 ) -> ComparedTimes:
     """Return compared times with the difference that their pairs show.
 
-    `usual` is the usual spread of such times. If these times spread more, their own spread is used
-    instead. A difference must exceed one step of the clock for each call, since times in whole
-    steps may agree in all processes by chance.
+    `usual` is the usual spread of operators' times. If `times` spread more, their own spread is
+    used instead of `usual`. A difference must exceed one step of the clock for each call, since
+    times in whole steps may agree in all processes by chance.
     """
 
     own = spread_of(log_ratios(times))

@@ -38,7 +38,7 @@ Inputs: TypeAlias = "Mapping[str, Source] | Source"
 
 
 class GivenInputs:
-    """The inputs from Python code as `--input` items, and the names of inputs in messages.
+    """Turns the inputs from Python code into `--input` items; names the inputs for messages.
 
     The caller knows neither the files that are made for arrays nor the flag `--input`. So `names`
     maps the files made for arrays, and the flag, to words that the caller knows.
@@ -81,8 +81,8 @@ def inputs_like(other: RunSpec, mine: RunSpec, folder: Path) -> tuple[str, ...]:
     """Write the data generated for the model `other` to files; return `--input` items for `mine`.
 
     Generated data depends on the names of inputs, so that models whose inputs have different names
-    would get different data. If the names are equal, no files are written and no items are
-    returned.
+    would get different data. If the inputs of both models have equal names, no files are written
+    and no items are returned.
 
     Raises:
         UsageError: the models take different inputs.

@@ -351,8 +351,8 @@ def compare_members(
 
     Return None if the inputs of both differ, or if the member or the baseline has no outputs.
     Outputs are paired by their names, or by their order if the names differ. The worker has written
-    the outputs to files (`summarize_outputs`). The files are read only if the hashes of the outputs
-    differ.
+    the outputs to files (`summarize_outputs`). If the hashes of the outputs are equal, the files
+    are not read.
     """
     if member.result is None or base.result is None:
         return None

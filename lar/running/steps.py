@@ -294,8 +294,8 @@ def make_run(
     """Make a planned run, in a worker process or in this process, and return its result.
 
     `early` is a worker that was started for the run in advance. `make` is a function that makes the
-    run on another machine. `make` gets the spec and the context after the places of files are
-    prepared.
+    run on another machine. `make` is called with the spec and the context when the places of the
+    run's files are prepared.
 
     Raises:
         UsageError: a file that an option asks for cannot be written.
@@ -314,7 +314,7 @@ def make_run(
 
 
 def maker_of(spec: RunSpec, launch: Make) -> Make:
-    """Return a function that makes a run whose files and testcases are prepared.
+    """Return a function that makes a run, after the files and testcases of the run are prepared.
 
     The run is made in stages if its engine needs stages, and twice for a profile. If the worker
     leaves files behind, `settle` of the engine handles these files after the worker has ended.
