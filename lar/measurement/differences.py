@@ -7,8 +7,8 @@ Therefore each process contributes only one value.
 - `compare_turns` compares programs that took turns, each in a fresh process in each round. Two
   neighbouring turns give one ratio, the ratio of the medians of their undisturbed iterations.
 - `compare_pairs` compares pairs of processes; each pair has one ratio or several ratios.
-- `compare_groups` compares stored processes that were not made in pairs, or groups of processes
-  that were made within minutes of each other.
+- `compare_groups` compares the stored times of processes that were not made in pairs, or groups of
+  processes that were made within minutes of each other.
 
 The verdict is "faster" or "slower" if the confidence interval of the ratio does not contain 1. If
 the interval contains 1, the verdict is "no difference shown", with the smallest change that would
@@ -53,7 +53,7 @@ MOST_UNTIMED = 8
 
 
 class Ratios(NamedTuple):
-    """The logarithms of the ratios of neighbouring turns' times, for each round.
+    """For each round, the logarithm of each ratio of two neighbouring turns' times.
 
     A ratio is the variant's time divided by the baseline's time. If `are_calm`, the ratios come
     from undisturbed iterations only. `least` has the same ratios, but computed without the time
@@ -67,7 +67,7 @@ class Ratios(NamedTuple):
 
 
 def iterations_in_turn(seconds: float) -> tuple[int, int]:
-    """Return the numbers of untimed and of timed iterations in a turn; each takes `seconds`.
+    """Return the numbers of untimed and timed iterations in a turn; an iteration takes `seconds`.
 
     Before long iterations, no untimed iterations are needed, since long iterations hardly depend on
     the caches.
@@ -144,7 +144,7 @@ def join_turns(turns: Iterable[Turn]) -> Samples:
 
 
 def kept_of(samples: Samples) -> Samples:
-    """Return samples with only the measured columns that a turn keeps."""
+    """Return samples with only those columns that a turn keeps and that were measured."""
     # Columns are copied, since a slice would keep the whole column in memory.
     columns = {name: copy(getattr(samples, name)) for name in KEPT}
     measured = {name: it for name, it in columns.items() if any(each is not None for each in it)}
@@ -251,7 +251,7 @@ def compare_pairs(
 def compare_groups(
     a: Sequence[float], b: Sequence[float], *, usual: Spread | None = None, comparisons: int = 1
 ) -> Difference | None:
-    """Compare the times of stored processes of A and B; each process has one time.
+    """Compare the stored times of processes of A and B; each process has one time.
 
     `usual` is the usual spread of processes, if it is known from processes that are not compared
     here. Without `usual`, one process of A and one process of B are not judged, since their spread

@@ -138,7 +138,7 @@ def cpu_limit_of(folder: str) -> float | None:
 
 
 def open_heat(cpus: Sequence[int]) -> Growth:
-    """Open the source of heat: the time for which heat slowed down a CPU, or its package."""
+    """Open the source of heat: the time for which heat slowed down a CPU or a whole processor."""
     places = [HEAT.format(cpu, unit) for cpu in cpus for unit in ("core", "package")]
     files = [open_to_read(place) for place in places if os.path.exists(place)]
     if not files:

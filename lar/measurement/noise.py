@@ -41,8 +41,8 @@ class Reading(NamedTuple):
     A time that was not read is NaN. `queue_delay` is the longest time for which a runnable thread
     waited for a CPU, while other processes may have used the CPU. `queue_delay` does not include
     waits for threads of this process. `busiest_thread` is the CPU time of the thread that computed
-    most. `active` is the time in which the thread that computed most computed or slept, 0 if
-    unknown. `waited_before` is the part of the wait `queue_delay` that lies before the last
+    most. `active` is the time in which the busiest thread computed or slept, 0 if unknown.
+    `waited_before` is how long the thread with the longest wait had already waited at the last
     reading. `cpu` is the CPU time of all threads. `steal`, `throttled`, `frequency` (in Hz) and
     `probe` are as in `Samples`.
     """
@@ -66,19 +66,19 @@ class Meter(Protocol):
     def read(self, *, ends: bool = False) -> Reading:
         """Return a reading.
 
-        `ends` says that no iteration follows at once. Then the reading may take longer.
+        If `ends` is true, the reading may take longer, since no iteration follows at once.
         """
 
 
 def time_probe() -> float:
-    """Execute the probe once, and return its time in seconds."""
+    """Execute the probe (a short, fixed computation) once, and return its time in seconds."""
     began = time.perf_counter()
     zlib.crc32(PROBE_BYTES)
     return time.perf_counter() - began
 
 
 def usable_cores(tasks: Iterable[str]) -> int:
-    """Return the number of CPUs that these threads may use together."""
+    """Return the number of CPUs that the given threads may use together."""
     cores: set[int] = set()
     for task in tasks:
         with contextlib.suppress(OSError):  # the thread has ended
@@ -213,7 +213,7 @@ class CpuMeter:
 
 
 def sources_of(machine: MachineNoise, queue_delay: str, cpu: str) -> NoiseSources:
-    """Return where the figures of each kind of noise are read, as strings."""
+    """Return where lar reads the figures of each kind of noise."""
     from lar.records.run import NoiseSources
 
     places = {kind: source.where for kind, source in machine.sources.items()}

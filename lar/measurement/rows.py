@@ -291,7 +291,8 @@ class Computed:
     """A column of doubles that takes no memory until it is read.
 
     The column can be used like a memoryview: its slices are views, and not copies. `compute` takes
-    the index of the first number and the index after the last number, and returns these numbers.
+    the index of the first number and the index after the last number, and returns the numbers from
+    the first to the last.
     """
 
     def __init__(self, compute: Callable[[int, int], Iterable[float]], places: range) -> None:
@@ -333,11 +334,11 @@ def share_out(
     The parts are in proportion to the times of the iterations.
 
     If `active` is empty, `figures` are the seconds of waiting, and the wait of an iteration is at
-    most as long as the iteration. Otherwise, `figures` are the seconds of CPU time. `active` has
-    for each reading the time in which the thread did not wait for a CPU, 0 if unknown. CPU time
-    that is used between the iterations is used by lar itself, and is left out. Several threads may
-    use more CPU time than an iteration took, but an iteration gets at most the CPU time of the
-    reading.
+    most as long as the iteration. If `active` is not empty, `figures` are the seconds of CPU time.
+    `active` has for each reading the time in which the thread did not wait for a CPU, 0 if unknown.
+    CPU time that is used between the iterations is used by lar itself, and is left out. Several
+    threads may use more CPU time than an iteration took, but an iteration gets at most the CPU time
+    of the reading.
     """
     shares, most = array("d"), array("d")
     begin, is_waiting = 0, not active

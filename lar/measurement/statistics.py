@@ -201,9 +201,9 @@ def causes_of(samples: Samples) -> dict[Cause, tuple[int, ...]]:
     """Return the indexes of the disturbed samples by cause; causes without samples are left out.
 
     A wait for a CPU, steal or throttling disturbed a sample if it took a large enough part of the
-    sample's time. After each sample, lar measures the time of a short, fixed computation (the
-    probe). A sample is also disturbed if its probe was slow, compared with all other probes of the
-    run.
+    sample's time. After each reading of the noise, lar measures the time of a short, fixed
+    computation (the probe). A sample is also disturbed if the probe after the sample was slow,
+    compared with all other probes of the run.
     """
     times = samples.end_to_end
     low = LOW_FREQUENCY * (median_of_known(samples.frequency) or 0.0)
@@ -308,8 +308,8 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
 
     The samples must be in order of time. The result is None if there are too few samples, or if the
     samples are too strongly correlated. Callers that stop measuring when the interval is narrow
-    must let the number of samples grow by half between two calls. Callers must stop only after two
-    narrow intervals in a row, since two successive intervals are seldom narrow by chance.
+    must let the number of samples grow by half between two calls. Callers must stop measuring only
+    after two narrow intervals in a row, since two successive intervals are seldom narrow by chance.
     """
     if len(values) < FEWEST_SAMPLES:
         return None

@@ -62,7 +62,7 @@ def figures_of(name: str, times: Statistics) -> dict[str, Any]:
 
 
 def rate_of(times: Sequence[float]) -> float | None:
-    """Return the rate per second of events at these times, or None without two different times."""
+    """Return the rate per second of events at these times, or None if the times are all equal."""
     if len(times) < 2 or min(times) == max(times):
         return None
     return (len(times) - 1) / (max(times) - min(times))
@@ -155,8 +155,8 @@ def accounted_parts(samples: Samples) -> list[float]:
 def in_turn(samples: Samples, left_out: Collection[int]) -> Sequence[float]:
     """Return the end-to-end times, without the times at the indexes in `left_out`.
 
-    The times of several runners are put in alternating order, since a disturbance affects all
-    runners at the same time.
+    In the result, the times of several runners alternate, since a disturbance affects all runners
+    at the same time.
     """
     times = samples.end_to_end
     if not left_out and not samples.runner:
@@ -282,7 +282,7 @@ def relative_half_width(times: Sequence[float]) -> float | None:
 
 
 def accuracy_of(items: Sequence[ItemClasses]) -> tuple[int, int, int]:
-    """Return how many items have a label, and how many of these are right in top-1 and in top-5."""
+    """Return how many items have a label, and how many are right by top-1 and by top-5."""
     labelled = [item for item in items if item.label is not None]
     first = sum(item.classes[:1] == (item.label,) for item in labelled)
     return len(labelled), first, sum(item.label in item.classes for item in labelled)

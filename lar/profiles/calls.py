@@ -46,8 +46,8 @@ class Call:
     """A call with its times and memory; unknown figures are None.
 
     The fields that begin with `self_` exclude the calls within the call; the other fields include
-    them. `operator` is an index in `Profile.operators`, or None if the call belongs to no operator.
-    `disturbed` means that other work on the machine made the call longer.
+    these calls. `operator` is an index in `Profile.operators`, or None if the call belongs to no
+    operator. `disturbed` means that other work on the machine made the call longer.
     """
 
     kind: Kind
@@ -189,8 +189,9 @@ def pieces_of_operators(profile: Profile, calls: Sequence[Call]) -> Iterator[Pie
 def nest(pieces: Sequence[Piece]) -> None:
     """Change the times and the memory of calls, so that a call fits the calls within it.
 
-    Subtract each piece from the own time of the call around it. Add an operator's device time and
-    memory to all calls around it, except to ranges, which already include them.
+    Subtract the duration of each piece from the own time of the call around the piece. Add an
+    operator's device time and memory to all calls around it, except to ranges, which already
+    include them.
     """
     parents = parents_of([piece[:3] for piece in pieces])
     for piece, parent in zip(pieces, parents, strict=True):
@@ -209,8 +210,8 @@ def counts_for(piece: Piece, outer: Piece) -> bool:
     """Return whether the work of a piece is added to the work of the call around it.
 
     The work of an operator with a duration of 0 is not added to an operator that begins at the same
-    time. Since the clock is coarse, the operator with a duration of 0 probably ended before the
-    operator that begins at the same time.
+    time. Two operators that begin at the same time probably ran one after the other, since the
+    clock is coarse.
     """
     if piece.call.kind != "operator" or outer.call.kind == "range":
         return False

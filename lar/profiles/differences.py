@@ -262,7 +262,7 @@ def check_comparable(first: Profile, other: Profile) -> None:
 
 
 def plain_ns(profile: Profile) -> float:
-    """Return the median time of a plain iteration in nanoseconds; 0 if it was not measured.
+    """Return the median nanoseconds of an iteration without profiling; 0 if it was not measured.
 
     Only undisturbed iterations are used if enough iterations were undisturbed.
     """
@@ -271,7 +271,7 @@ def plain_ns(profile: Profile) -> float:
 
 
 def uses_like(first: Profile, profile: Profile, kinds: OperatorKinds) -> Mapping[int, Use]:
-    """Return the use of operators in an iteration of `profile`, by their indexes in `first`.
+    """Return the `Use` of each operator in `profile`, by the index of the same operator in `first`.
 
     Both profiles are of the same command. Each operator of `profile` is matched with the operator
     of `first` that does the same work.
@@ -344,7 +344,7 @@ def add_up(
 ) -> ComparedTimes:
     """Return the sum of operators' times in each process.
 
-    `uses` has the uses of operators in the processes of A and of B.
+    `uses` has, for each process of A and of B, how often and how long each operator runs.
     """
     times, calls = [], []
     for places, own in zip(pair, uses, strict=True):
@@ -360,9 +360,9 @@ def judged(
 ) -> ComparedTimes:
     """Return compared times with the difference that their pairs show.
 
-    `usual` is the usual spread of operators' times. If `times` spread more, their own spread is
-    used instead of `usual`. A difference must exceed one step of the clock for each call, since
-    times in whole steps may agree in all processes by chance.
+    `usual` is the usual spread of operators' times. If the spread of `times` is larger than
+    `usual`, the spread of `times` is used. A difference must exceed one step of the clock for each
+    call, since times in whole steps may agree in all processes by chance.
     """
 
     own = spread_of(log_ratios(times))

@@ -295,7 +295,7 @@ class Trace:
     def _handing_over(self) -> Iterator[Slice]:
         """Yield the slices that arrows connect with operators.
 
-        The slices are dispatches by another thread than the operator's, or executions on a device.
+        The slices are an operator's dispatches on another thread, or its executions on a device.
         """
         for number, each in enumerate(self.profile.executions, 1):
             ids: dict[str, Any] = {"External id": number, "step": each.step}

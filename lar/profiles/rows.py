@@ -32,9 +32,9 @@ class Row:
     `iteration_ns` is the row's time in an iteration: for each operator, the median time is
     multiplied by the number of executions, and the products are added. So a disturbed execution has
     little effect. `share` is the row's part of the sum of `iteration_ns` over all rows, from 0 to
-    1. `bounds` maps each bound to the part of the time that it limits, the largest part first. The
-    key None stands for an unknown bound. `saving_ns` is the time that an iteration would save if
-    the row reached the machine's roofs, or None if unknown.
+    1. `bounds` maps each bound to the part of the row's time that this bound limits, the largest
+    part first. The key None stands for an unknown bound. `saving_ns` is the time that an iteration
+    would save if the row reached the machine's roofs, or None if unknown.
     """
 
     name: str

@@ -108,7 +108,7 @@ FOREVER = 1 << 63  # later than any time
 
 
 def merge_intervals(intervals: Iterable[Interval]) -> list[Interval]:
-    """Return the sorted union of intervals; touching intervals are joined, empty ones left out."""
+    """Return the sorted union of intervals; join touching intervals, leave out empty intervals."""
     merged: list[Interval] = []
     for start, end in sorted(intervals):
         if end <= start:

@@ -587,8 +587,8 @@ def change_profile(path: str | Path, change: Callable[[Profile], Profile]) -> No
 
     `change` gets the profile without its events. `change` returns a profile with changed facts or
     operators, and with spans and threads to add. If spans or threads are added, all events are
-    decoded and encoded again. This may take longer than the run took. If neither spans nor threads
-    are added, the events are copied in pieces.
+    decoded and encoded again, which may take longer than the run itself. If neither spans nor
+    threads are added, the events are copied in pieces.
 
     Raises:
         OSError: the file cannot be read or written.

@@ -38,7 +38,7 @@ Inputs: TypeAlias = "Mapping[str, Source] | Source"
 
 
 class GivenInputs:
-    """Turns the inputs from Python code into `--input` items; names the inputs for messages.
+    """Turns inputs from Python code into `--input` items, and says how messages name the inputs.
 
     The caller knows neither the files that are made for arrays nor the flag `--input`. So `names`
     maps the files made for arrays, and the flag, to words that the caller knows.
@@ -183,7 +183,7 @@ def read_info(
 
 
 def read_outputs(folder: str, outputs: Sequence[OutputSummary]) -> dict[str, Array]:
-    """Return the output arrays that a worker has written, without outputs that are not arrays."""
+    """Return the outputs that a worker has written; outputs that are not arrays are left out."""
     import numpy as np
 
     from lar.inputs.dtypes import NARROW, dtype_of

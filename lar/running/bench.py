@@ -405,8 +405,8 @@ def race(
 
     The race ends when all differences are clear or the budget is spent. The outputs with each
     setting are compared with the outputs of the plain run. The first row of the result is the plain
-    run. Each further row is for one setting; a setting that fails has a row too. The budget does
-    not include the time in which an engine searches for algorithms.
+    run. After the first row, each setting has a row, even a setting that fails. The budget does not
+    include the time in which an engine searches for algorithms.
     """
     with work_folder() as folder:
         planned = [
@@ -440,7 +440,7 @@ def plan_setting(suggestion: Suggestion, plain: Variant, cache: str, show: Show)
 
 
 def search(spec: RunSpec, name: str, show: Show) -> Failure:
-    """Let the engine search for algorithms; return a failure to report if it finds nothing."""
+    """Let the engine search for algorithms; return a failure if the engine finds nothing."""
     spec = replace(spec, warmup_iterations=1, iterations=0, timeout_seconds=SEARCH_SECONDS)
     show(f"{name}: the engine searches")
     result = make_run(spec, RunContext(began=time.monotonic()))

@@ -750,7 +750,7 @@ def judge(runs: SideRuns, found: Comparison, dumps: Sequence[Dump], asked: Asked
 def compare_items(
     items: Sequence[str], compare_once: Callable[[int, Progress], Comparison], progress: Progress
 ) -> Comparison:
-    """Compare two models on each item of a data set, and return the collected errors.
+    """Compare two models on each item of a data set, and return one comparison for all items.
 
     After an interrupt, return the results of the finished items.
 

@@ -1,4 +1,4 @@
-"""Plays rounds of measuring, and compares the outputs of their members.
+"""Executes rounds of measuring, and compares the outputs of the measured programs (members).
 
 Each round starts a process for each member. The processes compute in turns.
 """
@@ -158,7 +158,7 @@ class Member:
 
 @dataclass(kw_only=True)
 class Rounds:
-    """Plays rounds, each with fresh processes.
+    """Executes rounds of measuring; each round has fresh processes.
 
     A round measures about as long as its processes took to start, between `least_seconds` and
     `most_seconds`. No new cycle of turns begins after the deadline.

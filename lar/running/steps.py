@@ -8,7 +8,7 @@
           Let the engine handle the files in the work folder.
       Move the files of the run to their final places.
 
-Each step takes the spec and the context, may change them for the next step, and returns the result
+Each step takes the spec and the context, may change both for the next step, and returns the result
 of the next step. A step that the run does not need does nothing.
 
 An engine writes files and folders during a run, such as a dumped model or dumped tensors. Each file
@@ -250,7 +250,7 @@ def finish(option: Option[Any], source: Path, spec: RunSpec, result: RunResult) 
 
 
 def deliver(source: Path, place: Path, kind: str) -> None:
-    """Move a file or folder to its final place, with its index; an old dump there is replaced.
+    """Move a file or folder, and the index of a dump, to the final place; replace an old dump.
 
     Raises:
         OSError: the file or folder cannot be moved.

@@ -224,7 +224,7 @@ def room_in(tables: Sequence[SampleRows]) -> int:
 def warm_up(runners: Copies, most_seconds: float) -> bool:
     """Run windows of iterations until two successive windows agree.
 
-    Return whether two windows agreed before the time ran out.
+    Return whether two successive windows agreed before the time for the warm-up ran out.
     """
     spent, before = 0.0, None
     while spent < most_seconds:
@@ -469,7 +469,7 @@ def explaining(driver: Driver, hint: str = "", *, loading: bool = False) -> Iter
 
 
 class Execution:
-    """A run from load to outputs, which emits events; each runner has a table of samples."""
+    """Executes a run, from load to outputs, and emits events; a runner has a table of samples."""
 
     def __init__(
         self, spec: RunSpec, context: RunContext, emit: events.Emit, tables: Sequence[SampleRows]

@@ -247,9 +247,10 @@ NO_TIMES: tuple[float, ...] = (0.0,) * 4
 
 
 def cpu_use_of(times: Sequence[float]) -> records.CpuUse:
-    """Return the use of the CPU during iterations, from how much the figures of `read_times` grew.
+    """Return the use of the CPU during iterations.
 
-    Percents are left out if the iterations were too short.
+    `times` has by how much each figure of `read_times` grew during the iterations. Percents are
+    left out if the iterations were too short.
     """
     elapsed, process, busy, every = times
     if elapsed < SHORTEST_CPU_SECONDS:
@@ -259,7 +260,7 @@ def cpu_use_of(times: Sequence[float]) -> records.CpuUse:
 
 
 def read_times() -> tuple[float, ...]:
-    """Return the time and this process's CPU time in seconds, and busy ticks and ticks of all CPUs.
+    """Return the time and this process's CPU time in seconds, then all CPUs' busy and total ticks.
 
     Unknown ticks are 0.
     """
