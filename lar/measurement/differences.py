@@ -7,8 +7,8 @@ Therefore each process contributes only one value.
 - `compare_turns` compares programs that took turns, each in a fresh process in each round. Two
   neighbouring turns give one ratio, the ratio of the medians of their undisturbed iterations.
 - `compare_pairs` compares pairs of processes; each pair has one ratio or several ratios.
-- `compare_groups` compares stored processes that were not made in pairs, or groups of processes
-  that were made within minutes of each other.
+- `compare_groups` compares the stored times of processes that were not made in pairs, or groups of
+  processes that were made within minutes of each other.
 
 The verdict is "faster" or "slower" if the confidence interval of the ratio does not contain 1. If
 the interval contains 1, the verdict is "no difference shown", with the smallest change that would
@@ -53,7 +53,7 @@ MOST_UNTIMED = 8
 
 
 class Ratios(NamedTuple):
-    """The log ratios of neighbouring turns in each round.
+    """For each round, the logarithm of each ratio of two neighbouring turns' times.
 
     A ratio is the variant's time divided by the baseline's time. If `are_calm`, the ratios come
     from undisturbed iterations only. `least` has the same ratios, but computed without the time
@@ -67,7 +67,7 @@ class Ratios(NamedTuple):
 
 
 def iterations_in_turn(seconds: float) -> tuple[int, int]:
-    """Return the numbers of untimed and of timed iterations in a turn; each takes `seconds`.
+    """Return the numbers of untimed and timed iterations in a turn; an iteration takes `seconds`.
 
     Before long iterations, no untimed iterations are needed, since long iterations hardly depend on
     the caches.
@@ -144,7 +144,7 @@ def join_turns(turns: Iterable[Turn]) -> Samples:
 
 
 def kept_of(samples: Samples) -> Samples:
-    """Return samples with only the measured columns that a turn keeps."""
+    """Return samples with only those columns that a turn keeps and that were measured."""
     # Columns are copied, since a slice would keep the whole column in memory.
     columns = {name: copy(getattr(samples, name)) for name in KEPT}
     measured = {name: it for name, it in columns.items() if any(each is not None for each in it)}
@@ -188,7 +188,7 @@ class Spread:
 def is_look(processes: int) -> bool:
     """Return whether a comparison that is in progress is judged at this number of pairs.
 
-    A comparison may stop because of its verdict only when it is judged.
+    A comparison may stop because of its verdict only at numbers of pairs at which it is judged.
     """
     return look_from(processes)[0] == processes
 
@@ -224,7 +224,7 @@ def compare_pairs(
 
     Args:
         log_ratios: for each pair of processes, the logarithms of B's time divided by A's time.
-        usual: the usual spread of such pairs, if it is known from other pairs.
+        usual: the usual spread of pairs, if it is known from pairs that are not compared here.
         comparisons: the number of comparisons that are made together.
         once: whether the pairs are judged only once, so that no pairs will be added later.
     """
@@ -251,10 +251,11 @@ def compare_pairs(
 def compare_groups(
     a: Sequence[float], b: Sequence[float], *, usual: Spread | None = None, comparisons: int = 1
 ) -> Difference | None:
-    """Compare the times of stored processes of A and B; each process has one time.
+    """Compare the stored times of processes of A and B; each process has one time.
 
-    `usual` is the usual spread of such processes, if it is known from other processes. Without
-    `usual`, one process of A and one process of B are not judged, since their spread is unknown.
+    `usual` is the usual spread of processes, if it is known from processes that are not compared
+    here. Without `usual`, one process of A and one process of B are not judged, since their spread
+    is unknown.
     """
     first, second = ([math.log(time) for time in side if time > 0] for side in (a, b))
     if not first or not second:
@@ -384,7 +385,7 @@ def signs_agree(rounds: Sequence[Sequence[float]], alpha: float) -> bool:
 
 
 def look_from(processes: int) -> tuple[int, float]:
-    """Return the next number of processes at which a comparison is judged, and its part of alpha.
+    """Return the next number of processes at which a comparison is judged, and its part of `ALPHA`.
 
     The returned number of processes is `processes` or more.
     """
@@ -392,7 +393,7 @@ def look_from(processes: int) -> tuple[int, float]:
 
 
 def looks() -> Iterator[tuple[int, float]]:
-    """Yield the numbers of processes at which a comparison is judged, with their parts of alpha."""
+    """Yield each number of processes at which a comparison is judged, and its part of `ALPHA`."""
     processes, share = FIRST_LOOK, FIRST_SHARE
     while True:
         yield processes, share

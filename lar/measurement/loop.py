@@ -54,7 +54,7 @@ class Rest(Protocol):
 
 
 class Idle:
-    """A pace with a sleep before each iteration; it has the same methods as `Requests`."""
+    """Lets a runner sleep before each iteration; this class has the same methods as `Requests`."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -255,7 +255,7 @@ class Keeper:
             self.end_rest()  # the driver's time does not count for the next iteration
 
     def share(self, reading: Reading) -> None:
-        """Add a reading for the rows since the last reading."""
+        """Write a reading of the noise, which holds for all rows written since the last reading."""
         self.rows.add_reading(reading)
         self.pending = self.rows.count
 
@@ -290,7 +290,7 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 def is_failure(status: object) -> bool:
-    """Return whether a status is an error code of a C function; other functions give None."""
+    """Return whether a status is an error code of a C function (a Python function returns None)."""
     return isinstance(status, int) and status != 0
 
 

@@ -138,7 +138,7 @@ def cpu_limit_of(folder: str) -> float | None:
 
 
 def open_heat(cpus: Sequence[int]) -> Growth:
-    """Open the source of heat: the time for which heat slowed down a CPU, or its package."""
+    """Open the source of heat: the time for which heat slowed down a CPU or a whole processor."""
     places = [HEAT.format(cpu, unit) for cpu in cpus for unit in ("core", "package")]
     files = [open_to_read(place) for place in places if os.path.exists(place)]
     if not files:
@@ -287,8 +287,8 @@ def read_cpu_limit() -> float | None:
 def read_processor(path: str = CPUINFO) -> str:
     """Return the name of the processor, or an empty string if the system does not report it.
 
-    For an ARM processor, Linux reports only numbers: an implementer, and a part, or several parts
-    if cores differ.
+    For an ARM processor, Linux reports only numbers: the number of the designer and the number of
+    the model ("part"). If the cores differ, Linux reports several model numbers.
     """
     name = read_field(path, "model name")
     parts = dict.fromkeys(re.findall(r"(?m)^CPU part\s*:\s*(.+)$", read_text(path)))
@@ -310,7 +310,7 @@ def read_instruction_sets() -> str:
 
 
 def read_memory(name: str = "MemTotal", path: str = "/proc/meminfo") -> int | None:
-    """Return a size of memory in bytes, by its name in Linux; by default the whole memory."""
+    """Return the figure `name` of /proc/meminfo in bytes; by default, the size of the memory."""
     text = read_field(path, name)
     return int(text.split()[0]) * 1024 if text else None
 

@@ -1,11 +1,11 @@
 """Meters of noise, which read how long this process's threads computed or waited for a CPU.
 
-Linux reports both times without special rights. The run-queue delay is the second field of
-`/proc/self/task/TID/schedstat` (kernel documentation, scheduler/sched-stats). This delay shows
-disturbances by other processes far better than the number of context switches does. The CPU time of
-a thread is read from the thread's own CPU clock with clock_gettime(3); any thread of the process
-may read this clock. The clock is exact, while the first field of schedstat may be late by up to a
-tick.
+Linux reports the time of computing and the time of waiting without special rights. The run-queue
+delay is the second field of `/proc/self/task/TID/schedstat` (kernel documentation,
+scheduler/sched-stats). This delay shows disturbances by other processes far better than the number
+of context switches does. The CPU time of a thread is read from the thread's own CPU clock with
+clock_gettime(3); any thread of the process may read this clock. The clock is exact, while the first
+field of schedstat may be late by up to a tick.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ PROBE = f"a checksum of {len(PROBE_BYTES) // 1024} KiB after each reading"
 class Reading(NamedTuple):
     """The times since the last reading, in seconds.
 
-    A time that was not read is NaN. `queue_delay` is the longest time that a runnable thread waited
-    for a CPU that other work may have held. `queue_delay` does not include waits for threads of
-    this process. `busiest_thread` is the CPU time of the thread that computed most. `active` is the
-    time in which this busiest thread computed or slept, 0 if unknown. `waited_before` is the part
-    of a thread's wait that lies before the last reading. `cpu` is the CPU time of all threads.
-    `steal`, `throttled`, `frequency` (in Hz) and `probe` are as in `Samples`.
+    A time that was not read is NaN. `queue_delay` is the longest time for which a runnable thread
+    waited for a CPU, while other processes may have used the CPU. `queue_delay` does not include
+    waits for threads of this process. `busiest_thread` is the CPU time of the thread that computed
+    most. `active` is the time in which the busiest thread computed or slept, 0 if unknown.
+    `waited_before` is how long the thread with the longest wait had already waited at the last
+    reading. `cpu` is the CPU time of all threads. `steal`, `throttled`, `frequency` (in Hz) and
+    `probe` are as in `Samples`.
     """
 
     queue_delay: float
@@ -65,19 +66,19 @@ class Meter(Protocol):
     def read(self, *, ends: bool = False) -> Reading:
         """Return a reading.
 
-        With `ends`, no iteration follows at once, so that the reading may take longer.
+        If `ends` is true, the reading may take longer, since no iteration follows at once.
         """
 
 
 def time_probe() -> float:
-    """Execute the probe once, and return its time in seconds."""
+    """Execute the probe (a short, fixed computation) once, and return its time in seconds."""
     began = time.perf_counter()
     zlib.crc32(PROBE_BYTES)
     return time.perf_counter() - began
 
 
 def usable_cores(tasks: Iterable[str]) -> int:
-    """Return the number of CPUs that these threads may use together."""
+    """Return the number of CPUs that the given threads may use together."""
     cores: set[int] = set()
     for task in tasks:
         with contextlib.suppress(OSError):  # the thread has ended
@@ -164,7 +165,7 @@ class ThreadMeter:
         return Reading._make((*seconds, *machine, probe, before * 1e-9))
 
     def _knows_all(self) -> bool:
-        """Return whether the folder of threads has as many links as when it was last listed."""
+        """Return whether the process has as many threads as when its threads were last listed."""
         return os.stat(TASKS).st_nlink == 2 + len(self._listed)
 
     def leave_out_own(self) -> None:
@@ -212,7 +213,7 @@ class CpuMeter:
 
 
 def sources_of(machine: MachineNoise, queue_delay: str, cpu: str) -> NoiseSources:
-    """Return the source of each kind of noise."""
+    """Return where lar reads the figures of each kind of noise."""
     from lar.records.run import NoiseSources
 
     places = {kind: source.where for kind, source in machine.sources.items()}

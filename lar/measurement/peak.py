@@ -14,9 +14,9 @@ set this variable.
 
 Each peak is kept in the file lar/peaks/MACHINE-THREADS.json among the user's data. The file is a
 list of two items: the best figures before the last measurement, and the last measurement. MACHINE
-stands for everything on which a peak depends: the processor, the usable CPUs, limits, and the
-library for products. If any of these facts changes, the name of the file changes too, and the peak
-is measured anew.
+stands for everything on which a peak depends: the processor, the usable CPUs, the limits of CPU
+time, and the library for products. If any of these facts changes, the name of the file changes too,
+and the peak is measured anew.
 
 If a whole measurement was disturbed, its peak is too low. So each of the first runs measures again
 for a moment, until a measurement agrees with the best measurement. The first run of each later day
@@ -100,7 +100,7 @@ class Task(NamedTuple):
 
 
 def measure_peak(threads: int, deadline: float | None = None) -> Peak | None:
-    """Measure this machine's peak with that many threads, in a fresh process.
+    """Measure this machine's peak with `threads` threads, in a fresh process.
 
     The result is None if the process fails, or does not end before `deadline` on the monotonic
     clock. A report can be made without a peak.
@@ -129,7 +129,7 @@ def choose_core() -> str:
 
 
 def measure_here(threads: int) -> Peak:
-    """Measure the peak in this process, whose libraries use that many threads."""
+    """Measure the peak in this process, whose libraries use `threads` threads."""
     sizes = measure_speeds(choose_copy(threads))  # first, and its memory is freed afterwards
     flops = measure_speeds(choose_product())
     return Peak(
@@ -207,7 +207,7 @@ LONGEST_BYTES = 1 << 16
 
 
 def find_peak(threads: int, deadline: float | None = None) -> Peak | None:
-    """Return the best known peak of this machine with that many threads; measure it if needed.
+    """Return the best known peak of this machine with `threads` threads; measure it if needed.
 
     The result is None if no peak is known, and if measuring would not end before `deadline` on the
     monotonic clock.

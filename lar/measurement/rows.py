@@ -115,14 +115,14 @@ class SampleRows:
         header[COUNT] = count + 1
 
     def add_reading(self, reading: Reading) -> None:
-        """Add a reading for the rows since the last reading."""
+        """Write a reading of the noise, which holds for all rows written since the last reading."""
         count = self._header[READINGS]
         at = READING_COLUMNS * count
         self._readings[at : at + READING_COLUMNS] = array("d", (self.count, *reading))
         self._header[READINGS] = count + 1
 
     def times(self, first: int, last: int) -> Iterable[tuple[float, float, float]]:
-        """Return the end-to-end, host and device times of rows, from `first` to before `last`."""
+        """Return the end-to-end, host and device times of the rows from `first` to `last - 1`."""
         part = self._rows[ROW_COLUMNS * first : ROW_COLUMNS * last].tolist()
         return zip(*(part[column::ROW_COLUMNS] for column in range(3)), strict=True)
 
@@ -131,7 +131,7 @@ class SampleRows:
         return self._rows[ROW_COLUMNS * index + 3]
 
     def samples(self, first: int, last: int) -> Samples:
-        """Return the rows from `first` to before `last` as a record."""
+        """Return the rows from `first` to `last - 1` as a record."""
         return self.all_samples().part(slice(first, max(first, last)))
 
     def all_samples(self, zero: float = 0.0) -> Samples:
@@ -196,9 +196,10 @@ def reach_back(
     ends: Sequence[float],
     end_to_end: Sequence[float],
 ) -> list[float]:
-    """Return the waits of all readings, including those parts that only a later reading found.
+    """Return the wait of each reading, corrected for waits that only a later reading could see.
 
-    `before` has for each reading the part of its longest wait that lies before the previous
+    A thread that waits through several readings reports its wait when it runs again. So `before`
+    has, for each reading, the part of the reading's longest wait that lies before the previous
     reading.
     """
     reached = list(delays)
@@ -261,7 +262,7 @@ def join_samples(parts: Sequence[Samples]) -> Samples:
 def samples_since(tables: Sequence[SampleRows], firsts: Sequence[int]) -> Samples:
     """Return the samples of all runners from a given row on.
 
-    `firsts` has the number of this row for each runner.
+    For each runner, `firsts` has the number of the first row to return.
     """
     pairs = zip(tables, firsts, strict=True)
     return join_samples([rows.samples(first, rows.count) for rows, first in pairs])
@@ -289,8 +290,9 @@ def create_shared_file() -> int:
 class Computed:
     """A column of doubles that takes no memory until it is read.
 
-    The column can be used like a memoryview; in both, a slice is not a copy. `compute` takes two
-    indexes, and returns the numbers from the first index to before the second index.
+    The column can be used like a memoryview: its slices are views, and not copies. `compute` takes
+    the index of the first number and the index after the last number, and returns the numbers from
+    the first to the last.
     """
 
     def __init__(self, compute: Callable[[int, int], Iterable[float]], places: range) -> None:
@@ -331,11 +333,12 @@ def share_out(
 
     The parts are in proportion to the times of the iterations.
 
-    Without `active`, the seconds are waits, and the wait of an iteration is at most as long as the
-    iteration. With `active`, the seconds are CPU time. `active` has for each reading the time in
-    which the thread did not wait for a CPU, 0 if unknown. CPU time between the iterations is lar's
-    own, and is left out. Several threads may use more CPU time than an iteration took, but an
-    iteration gets at most the CPU time of the reading.
+    If `active` is empty, `figures` are the seconds of waiting, and the wait of an iteration is at
+    most as long as the iteration. If `active` is not empty, `figures` are the seconds of CPU time.
+    `active` has for each reading the time in which the thread did not wait for a CPU, 0 if unknown.
+    CPU time that is used between the iterations is used by lar itself, and is left out. Several
+    threads may use more CPU time than an iteration took, but an iteration gets at most the CPU time
+    of the reading.
     """
     shares, most = array("d"), array("d")
     begin, is_waiting = 0, not active
@@ -362,7 +365,7 @@ def share_out(
 
 
 def spread(figures: Sequence[float], ends: Sequence[float], count: int) -> Computed | None:
-    """Return a column in which the iterations of a reading all have the reading's figure."""
+    """Return a column that repeats the figure of each reading for all iterations of the reading."""
     known = array("d", (figure for figure in figures if figure == figure))
     return give(figures, ends, count, lambda it, first, last: repeat(known[it], last - first))
 
@@ -377,8 +380,8 @@ def give(
 
     `ends` has the number of iterations that had ended at each reading. If a reading has no figure
     (NaN), its iterations belong to the next reading. Iterations after the last reading get NaN.
-    `parts_of` takes the number of a reading and a range of iterations, by its first iteration and
-    the iteration after its last. Only readings with a figure are numbered.
+    `parts_of` takes the number of a reading, the first iteration, and the iteration after the last.
+    Only readings with a figure are numbered.
     """
     pairs = zip(figures, ends, strict=True)
     until = array("q", (int(end) for figure, end in pairs if figure == figure))

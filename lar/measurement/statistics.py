@@ -1,24 +1,25 @@
 """Statistics of samples: pure functions without NumPy, so that reports start fast.
 
 Quantiles of Student's t distribution are computed here, so that no command has to load SciPy. With
-t = sqrt(degrees) * sinh(u), the density of u is `peak * cosh(u) ** -degrees`. The density falls
-from its peak at 0, and Simpson's rule integrates it well. Newton's method from 0 never passes the
-quantile, since the probability grows more and more slowly.
+t = sqrt(degrees) * sinh(u), the density of u is `peak * cosh(u) ** -degrees`. This density has its
+peak at 0 and falls smoothly, so Simpson's rule integrates it precisely. Newton's method from 0
+never passes the quantile, since the probability grows more and more slowly.
 
 The confidence interval of a median is computed for samples that may be correlated. The samples of
 one process are similar to their neighbours: times drift, and other programs come and go. So the
 median of n such samples is as uncertain as the median of fewer independent samples. The uncertainty
-depends on the low frequencies of a series. The series that is used has the ranks of the samples, so
-that outliers do not matter. The variance of this series is known. The spectrum of this series is
-modelled as white noise plus a correlated part, which has a share and a correlation time:
+of a mean depends on the low frequencies of the series of samples. lar replaces each sample by its
+rank, so that outliers do not matter. The variance of a series of ranks is known. The spectrum of
+the ranks is modelled as white noise plus a correlated part, which has a share and a correlation
+time:
 
     spectrum = 1 - share + share * (the spectrum of an autoregression of order 1 with this time).
 
 Whittle's likelihood of the lowest frequencies (a cosine transform) shows how well a share and a
-time fit. No single model is chosen: the variance is the mean over all models, weighted by Bayes'
-rule. So the interval of a few samples is wide, since a few samples cannot show their correlation.
-The ends of the interval are quantiles of the samples (Hahn and Meeker, Statistical Intervals,
-chapter 5).
+correlation time fit the samples. No single model is chosen: the variance is the mean over all
+models, weighted by Bayes' rule. So the interval of a few samples is wide, since a few samples
+cannot show their correlation. The ends of the interval are quantiles of the samples (Hahn and
+Meeker, Statistical Intervals, chapter 5).
 
 Simulations check the interval; some are in `tests/measurement/test_statistics.py`. The 95 %
 interval contains the median of the process in 92 to 98 % of cases, if there are enough samples: 20
@@ -126,7 +127,7 @@ class Statistics(Record):
 def statistics_of(
     values: Sequence[float], ranks: Sequence[Rank] = PERCENTILES
 ) -> Statistics | None:
-    """Return the statistics of samples, with the percentiles that their number supports.
+    """Return the statistics of samples, with those percentiles for which there are enough samples.
 
     The result is None without samples.
     """
@@ -157,8 +158,8 @@ def statistics_of(
 def in_order(values: Iterable[float | None]) -> array[float]:
     """Return the known values in ascending order.
 
-    With a coarse clock, only a few of the values differ. Then each different value is counted,
-    which takes less time and memory than sorting all values.
+    A coarse clock gives many equal values. If there are few different values, lar counts how often
+    each value occurs, which takes less time and memory than sorting all values.
     """
     rest = iter(values)
     first = [*islice(rest, LOOKED_AT)]
@@ -200,8 +201,9 @@ def causes_of(samples: Samples) -> dict[Cause, tuple[int, ...]]:
     """Return the indexes of the disturbed samples by cause; causes without samples are left out.
 
     A wait for a CPU, steal or throttling disturbed a sample if it took a large enough part of the
-    sample's time. The time of the probe after a sample is compared with the times of the run's
-    other probes.
+    sample's time. After each reading of the noise, lar measures the time of a short, fixed
+    computation (the probe). A sample is also disturbed if the probe after the sample was slow,
+    compared with all other probes of the run.
     """
     times = samples.end_to_end
     low = LOW_FREQUENCY * (median_of_known(samples.frequency) or 0.0)
@@ -227,8 +229,8 @@ def disturbed_of(
 ) -> tuple[int, ...]:
     """Return the indexes of the samples that lost a large enough part of their time.
 
-    `queue_delay` has the time that each sample lost, by a wait for a CPU or in another way. The
-    result is empty if lost times were not measured.
+    `queue_delay` has the time that each sample lost, for example because its thread waited for a
+    CPU. The result is empty if lost times were not measured.
     """
     if not queue_delay:
         return ()
@@ -302,12 +304,12 @@ class Model(NamedTuple):
 
 
 def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | None:
-    """Return the confidence interval of the median of one process's samples, in order of time.
+    """Return the confidence interval of the median of one process's samples.
 
-    The result is None if there are too few samples, or if the samples are too strongly correlated.
-    Callers that stop measuring when the interval is narrow must let the number of samples grow by
-    half between two calls. Such callers must stop only after two narrow intervals in a row, since
-    two successive intervals are seldom narrow by chance.
+    The samples must be in order of time. The result is None if there are too few samples, or if the
+    samples are too strongly correlated. Callers that stop measuring when the interval is narrow
+    must let the number of samples grow by half between two calls. Callers must stop measuring only
+    after two narrow intervals in a row, since two successive intervals are seldom narrow by chance.
     """
     if len(values) < FEWEST_SAMPLES:
         return None

@@ -62,7 +62,7 @@ def figures_of(name: str, times: Statistics) -> dict[str, Any]:
 
 
 def rate_of(times: Sequence[float]) -> float | None:
-    """Return the rate per second of events at these times, or None without two different times."""
+    """Return the rate per second of events at these times, or None if the times are all equal."""
     if len(times) < 2 or min(times) == max(times):
         return None
     return (len(times) - 1) / (max(times) - min(times))
@@ -106,8 +106,8 @@ def figure_to_trust(
 
     If nothing was disturbed, the figure is the median of all iterations. If some iterations were
     disturbed, and enough iterations were not, the figure is the median of the undisturbed
-    iterations. If too few iterations were undisturbed, the figure is the CPU time, provided that
-    the CPU time is the latency on a quiet machine.
+    iterations. If too few iterations were undisturbed, the figure is the CPU time, but only if
+    `cpu_is_latency` is true.
     """
     if not causes:
         return "latency"
@@ -121,9 +121,9 @@ def cpu_is_latency(result: RunResult) -> bool:
 
     The CPU time is the latency for a run on one thread, if CPU time and waiting add up to the time
     of an iteration, since then a busy machine has only added the waiting. The CPU time is not the
-    latency in these cases: the run has several threads, so that one thread may spin while it waits
-    for another thread; the single thread may spin while it waits for work; a device computes; or
-    heat slowed down the CPU itself.
+    latency if the run has several threads, since one thread may spin while it waits for another
+    thread. The CPU time is not the latency either if the single thread may spin while it waits for
+    work, if a device computes, or if heat slowed down the CPU.
     """
     if result.engine is None or result.engine.threads != 1 or may_be_spinning(result):
         return False
@@ -155,8 +155,8 @@ def accounted_parts(samples: Samples) -> list[float]:
 def in_turn(samples: Samples, left_out: Collection[int]) -> Sequence[float]:
     """Return the end-to-end times, without the times at the indexes in `left_out`.
 
-    The times of several runners are put in alternating order, since a disturbance affects all
-    runners at the same time.
+    In the result, the times of several runners alternate, since a disturbance affects all runners
+    at the same time.
     """
     times = samples.end_to_end
     if not left_out and not samples.runner:
@@ -188,7 +188,8 @@ def iterations_per_second(result: RunResult) -> float | None:
 
     The result is None if the times are 0, or if runners slept before each iteration. For several
     runners, or for requests, the result is the number of iterations divided by the time of all
-    runners together. If this time is unknown, the result is the sum of the rates of all runners.
+    runners together. If the time of all runners together is unknown, the result is the sum of the
+    rates of all runners.
     """
     samples, runners, pacing = result.samples, result.spec.runners, result.spec.pacing
     if pacing.idle_seconds is not None:
@@ -201,7 +202,7 @@ def iterations_per_second(result: RunResult) -> float | None:
 
 
 def items_in_iteration(result: RunResult) -> int | None:
-    """Return the number of items that an iteration computes: a batch, or one item of a data set.
+    """Return the number of items in an iteration: the batch size, or 1 for an item of a data set.
 
     The result is None if the batch size is not known, or may differ between testcases.
     """
@@ -257,8 +258,8 @@ def precision_of(samples: Samples) -> Precision:
     """Return the precision of the median that a summary trusts.
 
     If some iterations were disturbed, and the other iterations are enough for an interval, the
-    summary trusts the median of the undisturbed iterations. In all other cases, the summary trusts
-    the median of all iterations.
+    summary trusts the median of the undisturbed iterations. If nothing was disturbed, or if too few
+    iterations were undisturbed, the summary trusts the median of all iterations.
     """
     if disturbed := disturbed_in(samples):
         half_width = relative_half_width(in_turn(samples, disturbed))
@@ -281,7 +282,7 @@ def relative_half_width(times: Sequence[float]) -> float | None:
 
 
 def accuracy_of(items: Sequence[ItemClasses]) -> tuple[int, int, int]:
-    """Return how many items have a label, and how many of these are right in top-1 and in top-5."""
+    """Return how many items have a label, and how many are right by top-1 and by top-5."""
     labelled = [item for item in items if item.label is not None]
     first = sum(item.classes[:1] == (item.label,) for item in labelled)
     return len(labelled), first, sum(item.label in item.classes for item in labelled)

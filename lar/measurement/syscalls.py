@@ -69,7 +69,7 @@ def cannot_trace(said: str) -> UsageError:
 
 
 class TracedCalls(NamedTuple):
-    """All finished system calls of a trace, by the system's number of the calling thread.
+    """All finished system calls of a trace, by the thread ID (TID) of the calling thread.
 
     `main_thread` is the thread that started the trace. `names` has the names of the threads that
     existed at the end of the trace.

@@ -7,10 +7,10 @@ execution is known.
 A CPU is the host and does not count as a device. If an engine reports no kernels, each operator is
 treated as a kernel that has the name of the operator's algorithm.
 
-Between iterations, the thread that runs the model stores the profiler's records, reads the noise
-and writes files, unless the engine loads or prepares the model. So the system calls of this thread
-between iterations are assigned to the profiler. The system calls of the engine's own threads are
-not assigned to the profiler.
+The thread that runs the model also stores the profiler's records, reads the noise and writes files,
+between iterations. So the system calls of this thread between iterations are assigned to the
+profiler, except while the engine loads or prepares the model. The system calls of the engine's own
+threads are not assigned to the profiler.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Part = Literal["iterations", "rest", "warm-up", "profiler"]
 
 
 def calls_by_part(profile: Profile) -> dict[Part, list[Span]]:
-    """Return the system calls by the part of a run; parts without system calls are left out.
+    """Return the system calls, grouped by part of the run; parts without system calls are left out.
 
     The parts are the timed iterations, the warm-up, the profiler together with lar itself, and the
     rest, such as the loading of the model.
@@ -118,11 +118,11 @@ class DeviceActivity(NamedTuple):
 class Launch(NamedTuple):
     """One execution of an operator or, on a device that reports kernels, of a kernel.
 
-    `place` is the operator's index in `Profile.operators`, where several operators may have the
-    same name, or None for a kernel without an operator. `kernel` is the algorithm or, if no kernel
-    is known, the provider and the type. `piece` has the launch's own duration, while `total_ns`
-    includes inner operators. `span` is the span of the kernel. `ranges` are the user's ranges to
-    which the launch belongs.
+    `place` is the operator's index in `Profile.operators`, or None for a kernel without an
+    operator. The index is needed since several operators may have the same name. `kernel` is the
+    algorithm or, if no kernel is known, the provider and the type. `piece` has the launch's own
+    duration, while `total_ns` includes inner operators. `span` is the span of the kernel. `ranges`
+    are the user's ranges to which the launch belongs.
     """
 
     place: int | None
@@ -173,7 +173,7 @@ def kernel_of(profile: Profile, execution: Execution) -> Span:
 
 
 def launches_of(profile: Profile) -> list[Launch]:
-    """Return the launches of the timed iterations: kernels, and executions on the host alone.
+    """Return the timed iterations' launches: kernels, and executions that run only on the host.
 
     If no kernels are recorded, each execution is a launch.
     """
@@ -209,7 +209,7 @@ def launches_of_kernels(profile: Profile) -> Iterator[Launch]:
 
 
 def put_in_ranges(profile: Profile, launches: Sequence[Launch]) -> list[Launch]:
-    """Return launches with the names of their ranges, which are always in the same order."""
+    """Return launches with the names of their ranges; all launches have the names in one order."""
     members: dict[str, set[int]] = {}
     begun = ((launch.execution, launch.starts) for launch in launches)
     for span, places in members_of_ranges(profile, begun):
@@ -256,8 +256,8 @@ def places_of(executions: Sequence[Execution], *, on_device: bool) -> Places:
 def execution_of(span: Span, places: Places) -> int | None:
     """Return the index of the execution to which a span belongs.
 
-    A span belongs to the last execution of the span's operator, in the same step, that had begun
-    before the span.
+    A span belongs to an execution of the same operator in the same step: to the last execution that
+    began before the span.
 
     Return None if the span has no operator or step, or if its operator has no execution in this
     step.

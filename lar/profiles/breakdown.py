@@ -1,22 +1,22 @@
 """The breakdown of each step's time into buckets.
 
 Every moment of a step is assigned to the first bucket that covers this moment. The buckets and
-their priority are those of the PyTorch profiler's TensorBoard plugin, which are (in this order)
-Kernel, Memcpy, Memset, Runtime, DataLoader, CPU Exec and Other. The first four buckets are left out
-for a run on a CPU, which has no device activities. A bucket is the union of its intervals within
-the step, without the buckets before it. So the times of all buckets add up exactly to the time of
-the step.
+their order are those of the PyTorch profiler's TensorBoard plugin: first Kernel, then Memcpy,
+Memset, Runtime, DataLoader, CPU Exec and Other. The first four buckets are left out for a run on a
+CPU, which has no device activities. A bucket is the union of its intervals within the step, without
+the times that are already in earlier buckets. So the times of all buckets add up exactly to the
+time of the step.
 
 Most of the plugin's bucket Other is split here: into the cost of profiling (`lar.profiles.costs`),
-the copies of inputs and outputs, and the engine's own time around its operators. The rest of Other
-is lar's own work between reading, feeding and running.
+the copies of inputs and outputs, and the engine's own time around its operators. The rest of the
+bucket Other is lar's own work between the reading of an item, the feeding and the execution.
 
 A profile records how long a thread waited for a CPU in each step, but not at which moments. Waiting
-for a CPU has its own bucket. The waiting is subtracted from the buckets outside of operators, in
-proportion to how much longer each bucket took than in undisturbed steps. If too few steps were
-undisturbed, the usual time of a bucket is estimated: in each step, the waiting is subtracted from
-the bucket, and the smallest result is used. An operator's own waiting stays in the operator, and
-marks its execution as disturbed.
+for a CPU has its own bucket. The waiting is subtracted from the buckets outside of operators. The
+part that a bucket loses is proportional to the time by which the bucket took longer than in
+undisturbed steps. If too few steps were undisturbed, the usual time of a bucket is estimated: in
+each step, the waiting is subtracted from the bucket, and the smallest result is used. An operator's
+own waiting stays in the operator, and marks its execution as disturbed.
 
 `split_copies` returns the part of a profile that belongs to each copy of a model.
 
@@ -284,7 +284,7 @@ def steps_of(profile: Profile) -> tuple[Step, ...]:
 
 
 def intervals_by_bucket(profile: Profile) -> dict[str, list[Interval]]:
-    """Return the merged intervals of each bucket, with the warm-up, in order of priority.
+    """Return the merged intervals of each bucket, including intervals of the warm-up, in order.
 
     The buckets for waiting and Other have no intervals. The buckets that the plugin lacks are
     present only if they have records.

@@ -46,8 +46,8 @@ class Call:
     """A call with its times and memory; unknown figures are None.
 
     The fields that begin with `self_` exclude the calls within the call; the other fields include
-    them. `operator` is an index in `Profile.operators`, or None if the call belongs to no operator.
-    `disturbed` means that other work on the machine made the call longer.
+    these calls. `operator` is an index in `Profile.operators`, or None if the call belongs to no
+    operator. `disturbed` means that other work on the machine made the call longer.
     """
 
     kind: Kind
@@ -66,7 +66,7 @@ class Call:
     disturbed: bool = False
 
     def add_work(self, within: Call) -> None:
-        """Add the device time and the memory of a call within this call."""
+        """Add to this call the device time and the memory of `within`, a call within this call."""
         self.device_ns += within.self_device_ns
         if within.self_memory is not None:
             self.memory = within.self_memory.plus(self.memory)
@@ -146,8 +146,9 @@ def operator_calls(profile: Profile) -> list[Call]:
 def range_calls(profile: Profile, operators: Sequence[Call]) -> list[Call]:
     """Return the calls of the user's ranges, without ranges of the warm-up.
 
-    The device time of a range on a stream of a device is the range's own duration. Any other range
-    has the device time and the memory of all operators and activities that belong to it.
+    The device time of a range on a stream of a device is the range's own duration. A range that is
+    not on a stream has the device time and the memory of all operators and activities that belong
+    to the range.
     """
     streams, activities = streams_of(profile), device_activities_of(profile)
     records: list[Begun] = [(each.execution, each.starts) for each in activities]
@@ -186,10 +187,11 @@ def pieces_of_operators(profile: Profile, calls: Sequence[Call]) -> Iterator[Pie
 
 
 def nest(pieces: Sequence[Piece]) -> None:
-    """Adjust times and memory of calls to the nesting of their pieces.
+    """Change the times and the memory of calls, so that a call fits the calls within it.
 
-    Subtract each piece from the own time of the call around it. Add an operator's device time and
-    memory to all calls around it, except to ranges, which already include them.
+    Subtract the duration of each piece from the own time of the call around the piece. Add an
+    operator's device time and memory to all calls around it, except to ranges, which already
+    include them.
     """
     parents = parents_of([piece[:3] for piece in pieces])
     for piece, parent in zip(pieces, parents, strict=True):
@@ -208,7 +210,8 @@ def counts_for(piece: Piece, outer: Piece) -> bool:
     """Return whether the work of a piece is added to the work of the call around it.
 
     The work of an operator with a duration of 0 is not added to an operator that begins at the same
-    time. Since the clock is coarse, the first operator probably ran before the second operator.
+    time. Two operators that begin at the same time probably ran one after the other, since the
+    clock is coarse.
     """
     if piece.call.kind != "operator" or outer.call.kind == "range":
         return False
@@ -221,7 +224,8 @@ def clip_to_steps(
 ) -> Iterator[Call]:
     """Yield the ranges around iterations, clipped to the timed iterations.
 
-    All other calls at the same time are treated as calls within these ranges.
+    A call that runs at the same time as a range around iterations is treated as a call within this
+    range.
     """
     if not ranges:
         return
@@ -237,7 +241,7 @@ def clip_to_steps(
 def device_calls(profile: Profile) -> Iterator[Call]:
     """Yield the activities of a device as calls.
 
-    If memory is recorded, these calls have a memory use of 0, otherwise None.
+    If memory is recorded, the memory use of an activity is 0, otherwise None.
     """
     memory = Memory() if profile.on_device and memory_by_step(profile) else None
     for each in device_activities_of(profile):

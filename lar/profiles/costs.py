@@ -5,8 +5,8 @@ iteration takes than a plain iteration. The part of the cost that lies in each o
 So at first lar assumes that the whole cost lies outside of operators. If the operators still do not
 fit into a plain iteration, one factor scales all their times so that they fit.
 
-All times stay as recorded if the cost is at most `LIMIT` of a plain iteration. Times also stay as
-recorded if other work disturbed the runs so much that the cost is unknown.
+All times stay as recorded if the cost is at most `LIMIT` times the time of a plain iteration. Times
+also stay as recorded if other work disturbed the runs so much that the cost is unknown.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ SURELY_SLOWER = 1.1
 
 
 def cost_of(profiled: Samples, plain: Samples) -> Cost | None:
-    """Return the cost of profiling: the median times of iterations with and without it.
+    """Return the cost of profiling: the median times of iterations with and without profiling.
 
     If too few iterations were undisturbed, the fastest undisturbed profiled iteration is used
     instead of a median. But if this profiled iteration is not certainly slower than the median
-    plain iteration, the cost is unknown. A slower fastest iteration is proof enough, since other
-    work makes no iteration faster.
+    plain iteration, the cost is unknown. If even the fastest profiled iteration is slower than the
+    median plain iteration, profiling surely costs time, since other work makes no iteration faster.
     """
     # Reports do not need these modules.
     from lar.measurement.statistics import disturbed_in
@@ -89,7 +89,7 @@ def extra_share(profile: Profile) -> float | None:
 
 
 def fit_to_plain(profile: Profile) -> Profile:
-    """Return a profile whose operator times are scaled to a plain iteration.
+    """Return a profile whose operator times are scaled to an iteration without profiling.
 
     The profile stays unchanged if the cost of profiling is low, unknown or already subtracted. All
     times of operators and their spans shrink towards the begin of their iteration, so that they
@@ -128,9 +128,9 @@ def fit_to_plain(profile: Profile) -> Profile:
 
 
 def scale_of(profile: Profile, plain_ns: float) -> float:
-    """Return the factor, at most 1, that makes the operators fit into a plain iteration.
+    """Return the factor, at most 1, that makes operators fit into an iteration without profiling.
 
-    The copies of inputs and outputs must also fit into the plain iteration. Only undisturbed
+    The copying of inputs and outputs must also fit into the plain iteration. Only undisturbed
     iterations are used, unless all iterations were disturbed. If several copies of a model run,
     each copy has its own iterations.
     """

@@ -178,10 +178,10 @@ class ComparedTimes:
 
 @dataclass(frozen=True)
 class ComparedProfiles:
-    """The compared iterations, the compared operators in A's order, and the operators' sum.
+    """The compared iterations, the compared operators in A's order, and the sum of all operators.
 
-    The plain iterations are compared. If any profile lacks the plain iteration, the profiled
-    iterations of all profiles are compared.
+    The iterations of the plain runs, which are not profiled, are compared. If any profile has no
+    plain run, the profiled iterations of all profiles are compared.
     """
 
     iteration: ComparedTimes
@@ -257,12 +257,12 @@ def check_comparable(first: Profile, other: Profile) -> None:
     if not are_of_one_command(first, other):
         raise UsageError(
             f"{about} is of another command than the first profile of its side",
-            "give the profiles of two commands in turn",
+            "give a profile of A, then a profile of B, and so on",
         )
 
 
 def plain_ns(profile: Profile) -> float:
-    """Return the median time of a plain iteration in nanoseconds; 0 if it was not measured.
+    """Return the median nanoseconds of an iteration without profiling; 0 if it was not measured.
 
     Only undisturbed iterations are used if enough iterations were undisturbed.
     """
@@ -271,7 +271,7 @@ def plain_ns(profile: Profile) -> float:
 
 
 def uses_like(first: Profile, profile: Profile, kinds: OperatorKinds) -> Mapping[int, Use]:
-    """Return the use of operators in an iteration of `profile`, by their indexes in `first`.
+    """Return the `Use` of each operator in `profile`, by the index of the same operator in `first`.
 
     Both profiles are of the same command. Each operator of `profile` is matched with the operator
     of `first` that does the same work.
@@ -288,7 +288,7 @@ def uses_like(first: Profile, profile: Profile, kinds: OperatorKinds) -> Mapping
 
 
 def uses_of(profile: Profile) -> Mapping[int, Use]:
-    """Return how often and how long each operator runs in an iteration, without its inner ones."""
+    """Return how often and how long each operator runs in an iteration, without inner operators."""
     steps = len(profile.timed_steps())
     return {
         place: Use(row.times.calls / steps, row.iteration_ns)
@@ -334,7 +334,7 @@ def joined_title(titles: Iterable[str]) -> str:
 
 
 def merged(pairs: Sequence[OperatorPair]) -> OperatorPair:
-    """Return the operators of several pairs, merged into one pair."""
+    """Return one pair with the operators of several pairs; a pair has operators of A and of B."""
     sides = (chain.from_iterable(pair[side] for pair in pairs) for side in (0, 1))
     return OperatorPair(*map(tuple, sides))
 
@@ -344,7 +344,7 @@ def add_up(
 ) -> ComparedTimes:
     """Return the sum of operators' times in each process.
 
-    `uses` has the uses of operators in the processes of A and of B.
+    `uses` has, for each process of A and of B, how often and how long each operator runs.
     """
     times, calls = [], []
     for places, own in zip(pair, uses, strict=True):
@@ -360,9 +360,9 @@ def judged(
 ) -> ComparedTimes:
     """Return compared times with the difference that their pairs show.
 
-    `usual` is the usual spread of such times. If these times spread more, their own spread is used
-    instead. A difference must exceed one step of the clock for each call, since times in whole
-    steps may agree in all processes by chance.
+    `usual` is the usual spread of operators' times. If the spread of `times` is larger than
+    `usual`, the spread of `times` is used. A difference must exceed one step of the clock for each
+    call, since times in whole steps may agree in all processes by chance.
     """
 
     own = spread_of(log_ratios(times))

@@ -66,7 +66,7 @@ DATA_LOADER = "enumerate(DataLoader)#lar.__next__"
 
 
 class Line(NamedTuple):
-    """A line of a thread: iterations, layers and operators or, with `calls`, other slices."""
+    """A thread's line of iterations, layers and operators or, with `calls`, of other slices."""
 
     process: int
     thread: int
@@ -236,7 +236,7 @@ class Trace:
     def _steps(self) -> Iterator[Slice]:
         """Yield the iterations as slices, on the busiest thread of each copy of the model.
 
-        The plugin's diff compares the slices within these iterations.
+        When the plugin compares two traces, it compares the slices within iterations.
         """
         busy: Counter[int] = Counter()
         for _, _, line, (start, end) in self._work():
@@ -295,7 +295,7 @@ class Trace:
     def _handing_over(self) -> Iterator[Slice]:
         """Yield the slices that arrows connect with operators.
 
-        The connected slices are dispatches by another thread, or executions on a device.
+        The slices are an operator's dispatches on another thread, or its executions on a device.
         """
         for number, each in enumerate(self.profile.executions, 1):
             ids: dict[str, Any] = {"External id": number, "step": each.step}
@@ -405,7 +405,7 @@ def facts_of_operator(operator: ProfiledOperator) -> dict[str, Any]:
 
 
 class Lines:
-    """Places slices on tracks; a line has so many tracks that the slices of each track nest."""
+    """Places the slices of a line on so many tracks that the slices of each single track nest."""
 
     def __init__(self) -> None:
         self.groups: dict[Line, array[int]] = {}  # for each line, the numbers of its slices
@@ -424,8 +424,8 @@ class Lines:
     def place(self, threads: Mapping[int, str]) -> Iterator[Event]:
         """Place the slices on tracks, and yield events with the names of the tracks.
 
-        The first track of a thread has the number of the thread. Other tracks have larger numbers
-        than all threads.
+        The first track of a thread has the number of the thread. Each further track has a number
+        that is larger than the numbers of all threads.
         """
         self.tracks = array("q", bytes(8 * len(self.starts)))
         free = max([*threads, *(line.thread for line in self.groups)], default=0) + 1

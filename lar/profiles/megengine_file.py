@@ -29,7 +29,7 @@ class RawTimes(msgspec.Struct, frozen=True, gc=False):
 
 
 class RawFootprint(msgspec.Struct, frozen=True):
-    """The work of an operator: bytes and arithmetic operations; a multiply-add counts as two.
+    """The work of an operator: bytes and arithmetic operations; a multiply-add is two operations.
 
     A tensor that only the host reads has no layout. For operators that pick elements, the
     parameters are a list.

@@ -1,8 +1,9 @@
 """Ranges that the user names: by `with lar.range("head"): ...`, or by `--range-by`.
 
-A range of `--range-by` consists of the executions of operators whose names match a pattern. Times
-are not used to find these executions, since with a clock of whole microseconds, short executions
-touch the ends of other ranges. Any other range consists of all records that begin during the range.
+A range of `--range-by` consists of the executions of operators whose names match a pattern. The
+executions of a range of `--range-by` are not found by times, since with a clock of whole
+microseconds, short executions touch the ends of other ranges. A range of `lar.range` consists of
+all records that begin during the range.
 
 The worker and this process use the same clock: the monotonic clock of the system.
 """
@@ -61,15 +62,15 @@ ENDED: deque[NamedRange] = deque(maxlen=MOST_ENDED)
 
 
 def range(name: str, color: Color = None) -> contextlib.AbstractContextManager[None]:
-    """Name the work inside the block in the profiles of runs that are made meanwhile.
+    """Give a name to the work inside the block; profiles made inside the block show this name.
 
     `color` is a color's name, or 0xRRGGBB or 0xAARRGGBB. If a profile is written inside the block,
-    the range is added to it when the block ends. If the package `nvtx` is installed, the range is
-    an NVTX range too. The NVTX range is open in this process and in the processes of the runs, so
-    that nsys and ncu show the range for the kernels.
+    the range is added to this profile when the block ends. If the package `nvtx` is installed, the
+    range is an NVTX range too. The NVTX range is open in this process and in the processes of the
+    runs, so that nsys and ncu show the range for the kernels.
 
     Raises:
-        UsageError: the name is not a string, or the color has another form.
+        UsageError: the name is not a string, or the color has none of the allowed forms.
     """
     if not is_text(name):
         raise UsageError(f"lar.range: name: {name!r} is not text", "give the name as a str")
@@ -99,7 +100,7 @@ def text_of(color: Color) -> str | None:
 
 @contextlib.contextmanager
 def open_range(name: str, color: Color, stored_color: str | None) -> Iterator[None]:
-    """Name the work inside the block.
+    """Open a range for the work inside the block, and close the range when the block ends.
 
     `color` is used for NVTX, and `stored_color` is used in profiles.
     """
@@ -267,9 +268,10 @@ def span_of_run(name: str, executions: Sequence[Execution]) -> Span:
 def members_of_ranges(profile: Profile, records: Iterable[Begun]) -> list[tuple[Span, list[int]]]:
     """Return the user's ranges, without the warm-up, each with the positions of its records.
 
-    A range of `--range-by` has the records of its executions. Any other range has the records that
-    began to run, or were dispatched, on the thread of the range during the range. If the thread of
-    the range has no records, the range has all records that began to run during the range.
+    A range of `--range-by` has the records of its executions. A range that does not come from
+    `--range-by` has the records that began to run, or were dispatched, on the thread of the range
+    during the range. If the thread of the range has no records, the range has all records that
+    began to run during the range.
     """
     spans = [it for it in profile.spans if it.category == "user_annotation" and not it.warmup]
     if not spans:
@@ -296,7 +298,7 @@ def members_of_ranges(profile: Profile, records: Iterable[Begun]) -> list[tuple[
 def executions_by_range(profile: Profile) -> dict[Span, list[list[int]]]:
     """Return the positions of the timed executions of each range of `--range-by`.
 
-    Equal ranges have several lists of positions.
+    A range that occurs several times has several lists of positions.
     """
     executions = profile.timed_executions
     found: dict[Span, list[list[int]]] = {}

@@ -11,8 +11,8 @@ Three rules avoid wrong conclusions:
   in other types are not compared with a roof.
 - Work that moves no bytes, such as a view, a constant or a passed pointer, has no bandwidth.
 - A roof limits only work that is near the roof. Work far from both roofs has another limit: the
-  kernel does not fit the shapes or the layout, or the work waits for threads, for instructions or
-  for the call.
+  kernel does not fit the shapes or the layout, or the time is spent on waiting for threads, on
+  loading instructions or on the call itself.
 
 Data in caches may be read faster than main memory, but lar compares it with main memory's peak.
 """
@@ -65,9 +65,10 @@ class Work:
 
     `parts` has the work of each operator if there are several operators. `flops` and `size_bytes`
     are sums of the known amounts, or None if no amount is known. `flops_share` and `bytes_share`
-    are the parts of the time for which the amount is known. If a share is below 1, figures computed
-    from these amounts are lower bounds. `time_ns` excludes disturbances: for each operator, the
-    median time is multiplied by the number of calls, and the products are added.
+    are the parts of the time for which the amount is known, from 0 to 1. If such a part is below 1,
+    figures computed from `flops` or `size_bytes` are lower bounds. `time_ns` excludes disturbances:
+    for each operator, the median time is multiplied by the number of calls, and the products are
+    added.
     """
 
     calls: int
@@ -120,7 +121,7 @@ class Work:
         return None if percent is None or percent > limit else percent
 
     def bounds(self, peak: Peak | None) -> dict[Bound | None, float]:
-        """Return the part of the time that each bound limits, the largest part first."""
+        """Return which part of the time each bound limits; the largest part comes first."""
         times: dict[Bound | None, float] = {}
         for part in self.parts or (self,):
             bound = part.bound(peak)
@@ -188,7 +189,7 @@ def work_of(pieces: Iterable[Piece]) -> Work:
 
 
 def part_of(piece: Piece, durations_ns: Sequence[int]) -> Work:
-    """Return the work of an operator's calls; each call has the amounts of `piece`."""
+    """Return the work of all calls of an operator; `piece` has the work of one call."""
     calls = len(durations_ns)
     return Work(
         calls=calls,
@@ -234,9 +235,10 @@ def amounts_of(profile: Profile) -> Sequence[tuple[int | None, int | None, bool]
 def computes_in_float32(operator: ProfiledOperator) -> bool:
     """Return whether the float32 peak is the roof for this operator.
 
-    The types of its inputs decide this or, without inputs, the types of its outputs. Tensors with a
-    single value are ignored, such as the scale and zero point of quantised tensors. Indices are
-    ignored if there are other types.
+    The types of the operator's inputs decide this. If the operator has no inputs, the types of its
+    outputs decide this. Tensors with a single value are ignored, such as the scale and zero point
+    of quantised tensors. Inputs that hold indices are ignored if the operator also has inputs of
+    other types.
     """
     facts = operator.inputs or operator.outputs
     every = {fact.dtype for fact in facts}

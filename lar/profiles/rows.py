@@ -32,9 +32,9 @@ class Row:
     `iteration_ns` is the row's time in an iteration: for each operator, the median time is
     multiplied by the number of executions, and the products are added. So a disturbed execution has
     little effect. `share` is the row's part of the sum of `iteration_ns` over all rows, from 0 to
-    1. `bounds` has the part of the time that each bound limits, the largest first; the key None
-    stands for an unknown bound. `saving_ns` is the time that an iteration would save if the row
-    reached the machine's roofs, or None if unknown.
+    1. `bounds` maps each bound to the part of the row's time that this bound limits, the largest
+    part first. The key None stands for an unknown bound. `saving_ns` is the time that an iteration
+    would save if the row reached the machine's roofs, or None if unknown.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Row:
 def rows_of(
     profile: Profile, by: Key = "operator", launches: Sequence[Launch] | None = None
 ) -> list[Row]:
-    """Return the rows of a profile, or of only some `launches`, the slowest row first."""
+    """Return the rows of a profile, or only the rows of `launches`, with the slowest row first."""
     launches = launches_of(profile) if launches is None else launches
     groups = group_by(launches, KEYS[by])
     disturbed, peak = disturbed_executions(profile), host_peak_of(profile)
@@ -151,7 +151,7 @@ def busiest_kernel(launches: Sequence[Launch]) -> str:
 
 
 class Counted(Protocol):
-    """A row with the times of its calls, and the time that an iteration would save at the roofs.
+    """A row with the times of its calls, and the time that it would save if it reached the roofs.
 
     `times` and `saving_ns` are None if they are unknown.
     """

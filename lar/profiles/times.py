@@ -1,19 +1,19 @@
-"""The times in reports: the times of operators and of steps.
+"""Computes the times of operators and of steps that reports show.
 
 An operator has three times: dispatch, wait and compute. While an operator waits, no thread works
 for it, and only its `wall` time includes the wait. If one thread both dispatches and computes, the
 operator does not wait. The `wall` time is the sum of the wait and the computation.
 
 A step is an iteration together with the work before it that belongs to this iteration alone. With a
-data set, this work is loading an item and copying it to the input. A run prints the time of the
-iteration, not of the step.
+data set, a step includes the loading of an item and the copying to the input. A run prints the time
+of the iteration, not of the step.
 
 A set of time intervals is a sorted list of pairs of start and end; the intervals do not touch.
 
-Times of a profile are counted from its zero, the moment when its worker began to record. A range
-that the user's program opened before the run begins before this zero. Trace viewers drop events
-before 0. So times in a file are counted from the earliest time of the profile if this time is
-before the profile's zero.
+Times of a profile are counted from its zero, the moment when its worker began to record. If the
+user's program opened a range before the run, the range begins before the profile's zero. Trace
+viewers drop events before 0. So times in a file are counted from the earliest time of the profile
+if this time is before the profile's zero.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ FOREVER = 1 << 63  # later than any time
 
 
 def merge_intervals(intervals: Iterable[Interval]) -> list[Interval]:
-    """Return the sorted union of intervals; touching intervals are joined, empty ones left out."""
+    """Return the sorted union of intervals; join touching intervals, leave out empty intervals."""
     merged: list[Interval] = []
     for start, end in sorted(intervals):
         if end <= start:
@@ -325,10 +325,11 @@ def totals_of(
     disturbed: int = 0,
     times: Times = "each",
 ) -> Totals:
-    """Return the totals of durations.
+    """Return the number, the sum, the extremes and the percentiles of durations.
 
-    `owners` has the operator of each duration, and is needed only for several operators. If `times`
-    is "mean", durations are means, so that figures of single calls are unknown.
+    `owners` has the operator of each duration. If all durations belong to one operator, `owners`
+    may be None. If `times` is "mean", durations are means, so that figures of single calls are
+    unknown.
     """
     values = list(durations_ns)
     if not values:
@@ -354,6 +355,6 @@ def group_by(items: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
 
 
 def use_of(operators: Iterable[ProfiledOperator]) -> ThreadUse | None:
-    """Return the joint use of the engine's threads by operators, or None if it is not recorded."""
+    """Return how operators together used the engine's threads, or None if this is not recorded."""
     uses = [each.threads for each in operators if each.threads is not None]
     return reduce(ThreadUse.with_that_of, uses) if uses else None

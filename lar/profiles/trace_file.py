@@ -2,25 +2,26 @@
 
 The object has these keys: schema, otherData (facts of the run), deviceProperties, ops (operators),
 memPlan (plan of the memory), displayTimeUnit, zeroNs and traceEvents, in this order. If the
-engine's own profile is a JSON object, its keys are added beside these keys, so that the engine's
-own tools can read the file. The events come last, so that they can be read in pieces: the events of
-thousands of iterations would take much memory. A large file is compressed with gzip.
+engine's own profile is a JSON object, the keys of this object are added to the keys of the file, so
+that the engine's own tools can read the file. The events come last, so that they can be read in
+pieces: the events of thousands of iterations would take much memory. A large file is compressed
+with gzip.
 
 Times of events are microseconds after the file's zero, with three decimals for nanoseconds. The
 file's zero is at `zeroNs` of the profile's own clock. The file's zero is the profile's zero, or the
 begin of the earliest event if this event begins before the profile's zero.
 
-An operator's execution is an event of category `cpu_op`. If its dispatch is recorded, there is also
-an event of category `op_inner`, whose `parent` is the execution.
+An operator's execution is an event of category `cpu_op`. If the dispatch of the operator is
+recorded, there is also an event of category `op_inner`, whose `parent` is the execution.
 
 Files of early versions of lar have the schema lar.profile/1 too, but may lack these facts: the
 spread, the time and the number of rounds of a peak; the use of threads by operators; the tensors
 that operators read and write; hardware counters; the instruction sets of the machine; the folder in
-which the run was started; the settings that were tried; and the noise of timed iterations. In early
-files, the number of bytes is unknown, and not 0, for an operator that moves nothing, and the
-engine's own keys are in "engineRaw". Copies of a model have steps on the threads 1000, 2000 and so
-on. Timed iterations have the numbers 0, 1, 2 and so on, and iterations of the warm-up have -1, -2,
--3 and so on.
+which the run was started; the settings that were tried; and the noise of timed iterations. For an
+operator that moves no bytes, early files have an unknown number of bytes instead of 0. In early
+files, the engine's own keys are in "engineRaw". If several copies of a model run, their steps are
+on the threads 1000, 2000 and so on. Timed iterations have the numbers 0, 1, 2 and so on, and
+iterations of the warm-up have -1, -2, -3 and so on.
 
 A profile's file is written as JSON, or as JSON in gzip if it is large. Trace viewers detect both
 forms by the file's first bytes, whatever the name of the file. A gzip file has only one member,
@@ -175,7 +176,7 @@ def name_line(what: str, process: int, thread: int, name: str) -> Event:
 
 
 def arrow_end(kind: str, number: int, process: int, thread: int, at_ns: int) -> Event:
-    """Return an event for one end of an arrow, which is bound to the slice around this event.
+    """Return an event for one end of an arrow; viewers draw this end at the slice around the event.
 
     `kind` is "s" for the begin of the arrow, or "f" for its end.
     """
@@ -248,7 +249,7 @@ def args_of(record: object, **more: Any) -> TraceArgs:
 
 
 def record_of(kind: type[R], args: TraceArgs, **more: Any) -> R:
-    """Return a record of a kind, made of the facts of an event and of `more`."""
+    """Return a record of the class `kind`, made of the facts of an event and of `more`."""
     for name in FACTS[kind]:
         if (value := getattr(args, name)) is not None:
             more[name] = value
@@ -320,7 +321,7 @@ UNREADABLE = (
 def write_profile(profile: Profile, path: str | Path, *, packed: bool | None = None) -> None:
     """Write a profile to a file, compressed with gzip if `packed`.
 
-    If `packed` is None, a large profile is compressed, and any file whose name ends in `.gz`.
+    If `packed` is None, a profile is compressed if it is large or if the file's name ends in `.gz`.
 
     Raises:
         OSError: the file cannot be written.
@@ -360,7 +361,7 @@ def head_of_profile(profile: Profile, zero_ns: int) -> bytes:
 
 
 def decode_profile(data: bytes, name: str) -> Profile:
-    """Return the profile that the JSON of a file contains; `name` is used in messages.
+    """Return the profile that the JSON of a file contains; messages name the file as `name`.
 
     Raises:
         UsageError: the file has another schema.
@@ -384,7 +385,7 @@ def decode_profile(data: bytes, name: str) -> Profile:
 def is_written_by_lar(data: bytes) -> bool:
     """Return whether a file contains the name of lar's schema.
 
-    The name may be in any place, since other programs may reorder the file's keys.
+    The name may be anywhere in the file, since other programs may reorder the file's keys.
     """
     return b'"lar.profile/' in data
 
@@ -586,8 +587,8 @@ def change_profile(path: str | Path, change: Callable[[Profile], Profile]) -> No
 
     `change` gets the profile without its events. `change` returns a profile with changed facts or
     operators, and with spans and threads to add. If spans or threads are added, all events are
-    decoded and encoded again, which takes longer than many runs. If neither spans nor threads are
-    added, the events are copied in pieces.
+    decoded and encoded again, which may take longer than the run itself. If neither spans nor
+    threads are added, the events are copied in pieces.
 
     Raises:
         OSError: the file cannot be read or written.

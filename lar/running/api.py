@@ -38,7 +38,7 @@ Inputs: TypeAlias = "Mapping[str, Source] | Source"
 
 
 class GivenInputs:
-    """The inputs from Python code as `--input` items, and the names of inputs in messages.
+    """Turns inputs from Python code into `--input` items, and says how messages name the inputs.
 
     The caller knows neither the files that are made for arrays nor the flag `--input`. So `names`
     maps the files made for arrays, and the flag, to words that the caller knows.
@@ -81,8 +81,8 @@ def inputs_like(other: RunSpec, mine: RunSpec, folder: Path) -> tuple[str, ...]:
     """Write the data generated for the model `other` to files; return `--input` items for `mine`.
 
     Generated data depends on the names of inputs, so that models whose inputs have different names
-    would get different data. If the names are equal, no files are written and no items are
-    returned.
+    would get different data. If the inputs of both models have equal names, no files are written
+    and no items are returned.
 
     Raises:
         UsageError: the models take different inputs.
@@ -183,7 +183,7 @@ def read_info(
 
 
 def read_outputs(folder: str, outputs: Sequence[OutputSummary]) -> dict[str, Array]:
-    """Return the output arrays that a worker has written, without outputs that are not arrays."""
+    """Return the outputs that a worker has written; outputs that are not arrays are left out."""
     import numpy as np
 
     from lar.inputs.dtypes import NARROW, dtype_of

@@ -132,7 +132,7 @@ def bench(
 def check_keys(options: Mapping[str, object], own: Mapping[str, object] | None) -> None:
     """Refuse keywords that are not options of a variant.
 
-    `own` has the other keywords of the function that was called.
+    `own` has the keywords that the called function has besides the options of a variant.
 
     Raises:
         UsageError: a keyword is unknown, or its value is wrong.
@@ -146,7 +146,8 @@ def check_keys(options: Mapping[str, object], own: Mapping[str, object] | None) 
 class Entry(Member):
     """A variant with its results so far.
 
-    The variant's spec names the unpacked testcases, and input data equal to the baseline's.
+    The variant's spec names the folders of the unpacked testcases, and the files with the input
+    data, which is the baseline's data.
     """
 
     variant: Variant
@@ -266,8 +267,9 @@ class Campaign:
     def group(self) -> None:
         """Find the variant with which each variant is compared.
 
-        A variant is compared with the baseline if the inputs of both have equal shapes. A variant
-        with other shapes is compared with the first variant that has these shapes.
+        A variant is compared with the baseline if the inputs of both have equal shapes. If the
+        input shapes of a variant are not the baseline's, the variant is compared with the first
+        variant that has equal input shapes.
         """
         shapes: dict[Any, list[Entry]] = {}
         for entry in self.able:
@@ -403,8 +405,8 @@ def race(
 
     The race ends when all differences are clear or the budget is spent. The outputs with each
     setting are compared with the outputs of the plain run. The first row of the result is the plain
-    run. A row for each setting follows, even for a setting that fails. The budget does not include
-    the time in which an engine searches for algorithms.
+    run. After the first row, each setting has a row, even a setting that fails. The budget does not
+    include the time in which an engine searches for algorithms.
     """
     with work_folder() as folder:
         planned = [
@@ -438,7 +440,7 @@ def plan_setting(suggestion: Suggestion, plain: Variant, cache: str, show: Show)
 
 
 def search(spec: RunSpec, name: str, show: Show) -> Failure:
-    """Let the engine search for algorithms; return a failure to report if it finds nothing."""
+    """Let the engine search for algorithms; return a failure if the engine finds nothing."""
     spec = replace(spec, warmup_iterations=1, iterations=0, timeout_seconds=SEARCH_SECONDS)
     show(f"{name}: the engine searches")
     result = make_run(spec, RunContext(began=time.monotonic()))

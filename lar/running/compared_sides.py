@@ -197,7 +197,7 @@ def check_any_model(sides: Iterable[Side], flag: str) -> None:
 class Asked(Request):
     """The options of a comparison, without its sides: see `compare`.
 
-    `options` are the flags of `lar run` for all models, by key.
+    `options` maps the keys of `lar run` flags to values, which are used for all models.
     """
 
     case: int | None = None
@@ -246,7 +246,7 @@ def with_kept_tensors(dump: Dump) -> Dump:
 
 
 class SideRuns:
-    """The runs of the sides that are models, and of single operators.
+    """The runs of a comparison: runs of whole models, and runs of single operators.
 
     All runs are planned before the first run starts. A worker for single operators starts when it
     is first needed. When `stack` is closed, the files are removed and the workers are killed.
@@ -295,11 +295,11 @@ class SideRuns:
     def naming(self, side: ModelRun) -> Iterator[None]:
         """Add the name of the side to usage errors that are raised in the block.
 
-        If a flag for all sides is the cause, also add a hint: how to give the flag to one side
-        alone.
+        If a flag that is given for all sides causes the error, also add a hint that says how to
+        give the flag for one side.
 
         Raises:
-            UsageError: the error, with the name of the side.
+            UsageError: the error that was raised in the block, with the name of the side.
         """
         try:
             yield
@@ -315,7 +315,7 @@ class SideRuns:
             raise
 
     def items(self) -> tuple[str, ...]:
-        """Return the item names of the data set of both sides, or nothing without a data set.
+        """Return the names of the items in the sides' data set, or nothing without a data set.
 
         Raises:
             UsageError: only one side has a data set, or the data sets differ in length.
@@ -388,7 +388,7 @@ class SideRuns:
 
         Without `--input`, the model gets the inputs of a side that brings its own inputs. If no
         side brings inputs, models whose inputs have different names get the same generated data.
-        The returned source is empty if no data was generated for several models.
+        The returned source is an empty string if no data was generated for several models.
 
         Raises:
             UsageError: the models have different inputs, or no dump holds the inputs.
@@ -750,7 +750,7 @@ def judge(runs: SideRuns, found: Comparison, dumps: Sequence[Dump], asked: Asked
 def compare_items(
     items: Sequence[str], compare_once: Callable[[int, Progress], Comparison], progress: Progress
 ) -> Comparison:
-    """Compare two models on each item of a data set, and return the collected errors.
+    """Compare two models on each item of a data set, and return one comparison for all items.
 
     After an interrupt, return the results of the finished items.
 

@@ -277,8 +277,9 @@ class Watch(Account):
     def send(self, task: str) -> None:
         """Send the task to the worker.
 
-        Before the task is sent, the facts about the machine and the model are read. The worker
-        loads its libraries meanwhile, so that no timed iteration is disturbed.
+        Before the task is sent, the facts about the machine and the model are read. While this
+        process reads the facts, the worker loads its libraries, so that no timed iteration is
+        disturbed.
         """
         if task == "run":
             self.read_facts()

@@ -96,7 +96,7 @@ def plan_run(
 
 
 def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items) -> Asked:
-    """Return the parts of a request that are checked by the rules for options."""
+    """Return what the rules for options need to know about a request."""
     iterations, warmups = values["iter"], values["warmup_iter"]
     if table.one_of((table.DURATION, table.TARGET_CI), values):
         seconds = table.DURATION.of(values) or longest(values)
@@ -192,7 +192,7 @@ def check_count(asked: Asked, source: Source, items: Items) -> None:
 
 
 def stack_in(values: Mapping[str, Any], items: Items) -> Items:
-    """Return the items of an `--input` that is either a data set or the data of one run.
+    """Return the items of an `--input` that may be a data set or the data of one run.
 
     An ambiguous input is a stack, which is one array that may hold all items of a data set along
     its first axis. No items are returned if the input is certainly a data set.

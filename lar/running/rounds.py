@@ -1,4 +1,4 @@
-"""Plays rounds of measuring, and compares the outputs of their members.
+"""Executes rounds of measuring, and compares the outputs of the measured programs (members).
 
 Each round starts a process for each member. The processes compute in turns.
 """
@@ -158,7 +158,7 @@ class Member:
 
 @dataclass(kw_only=True)
 class Rounds:
-    """Plays rounds, each with fresh processes.
+    """Executes rounds of measuring; each round has fresh processes.
 
     A round measures about as long as its processes took to start, between `least_seconds` and
     `most_seconds`. No new cycle of turns begins after the deadline.
@@ -351,8 +351,8 @@ def compare_members(
 
     Return None if the inputs of both differ, or if the member or the baseline has no outputs.
     Outputs are paired by their names, or by their order if the names differ. The worker has written
-    the outputs to files (`summarize_outputs`). The files are read only if the hashes of the outputs
-    differ.
+    the outputs to files (`summarize_outputs`). If the hashes of the outputs are equal, the files
+    are not read.
     """
     if member.result is None or base.result is None:
         return None

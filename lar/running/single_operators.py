@@ -37,7 +37,7 @@ class IsolatedOperators:
         """
         Raises:
             UsageError: the engine cannot run an operator alone. The caller adds the name of the
-                side to the message.
+                side to the message of this error.
         """
         self.spec, self.notes = spec_for_isolation(spec)
         self._worker: TurnWorker | None = None
@@ -65,7 +65,7 @@ class IsolatedOperators:
         if (1, *output.shape[1:]) == array.shape:  # a loop computes this same value in each round
             array = np.repeat(array, output.shape[0], axis=0)
         if array.shape != tuple(output.shape):
-            raise LarError(f"alone it gives {array.shape}, not {tuple(output.shape)}")
+            raise LarError(f"the operator alone gives {array.shape}, not {tuple(output.shape)}")
         return array
 
     def ask(self, output: str, values: Mapping[str, Array | None]) -> Array:
@@ -106,7 +106,8 @@ def spec_of_dump(index: DumpIndex) -> RunSpec:
 
     Raises:
         UsageError: the dump names no model, its model has changed, or it sets an option that only
-            the command line may set. The caller adds the dump's name to the message.
+            the command line may set. The caller adds the dump's name to the
+            message of this error.
     """
     if not index.model or not index.engine:
         raise UsageError("is a dump that names no model whose operators can be run")
@@ -126,7 +127,7 @@ def spec_for_isolation(spec: RunSpec) -> tuple[RunSpec, tuple[str, ...]]:
 
     Raises:
         UsageError: the engine cannot run an operator alone. The caller adds the name of the side to
-            the message.
+            the message of this error.
     """
     engine = engine_named(spec.engine)
     if not engine.isolating_driver:

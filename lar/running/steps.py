@@ -8,7 +8,7 @@
           Let the engine handle the files in the work folder.
       Move the files of the run to their final places.
 
-Each step takes the spec and the context, may change them for the next step, and returns the result
+Each step takes the spec and the context, may change both for the next step, and returns the result
 of the next step. A step that the run does not need does nothing.
 
 An engine writes files and folders during a run, such as a dumped model or dumped tensors. Each file
@@ -250,7 +250,7 @@ def finish(option: Option[Any], source: Path, spec: RunSpec, result: RunResult) 
 
 
 def deliver(source: Path, place: Path, kind: str) -> None:
-    """Move a file or folder to its final place, with its index; an old dump there is replaced.
+    """Move a file or folder, and the index of a dump, to the final place; replace an old dump.
 
     Raises:
         OSError: the file or folder cannot be moved.
@@ -294,8 +294,8 @@ def make_run(
     """Make a planned run, in a worker process or in this process, and return its result.
 
     `early` is a worker that was started for the run in advance. `make` is a function that makes the
-    run on another machine. `make` gets the spec and the context after the places of files are
-    prepared.
+    run on another machine. `make` is called with the spec and the context when the places of the
+    run's files are prepared.
 
     Raises:
         UsageError: a file that an option asks for cannot be written.
@@ -314,7 +314,7 @@ def make_run(
 
 
 def maker_of(spec: RunSpec, launch: Make) -> Make:
-    """Return a function that makes a run whose files and testcases are prepared.
+    """Return a function that makes a run, after the files and testcases of the run are prepared.
 
     The run is made in stages if its engine needs stages, and twice for a profile. If the worker
     leaves files behind, `settle` of the engine handles these files after the worker has ended.

@@ -121,7 +121,7 @@ def values_in(text: str, option: Option[Any]) -> list[str]:
 
 
 def axis_of(key: str, values: object) -> Axis:
-    """Return the axis of an option, by its key in Python code.
+    """Return an option with the values that it takes; `key` names the option in Python code.
 
     Raises:
         UsageError: the option is unknown or cannot vary.
@@ -138,7 +138,7 @@ def axis_of(key: str, values: object) -> Axis:
 
 
 def axes_of(vary: Mapping[str, object] | Sequence[str] | str) -> list[Axis]:
-    """Return the axes that the argument `vary` of Python code gives.
+    """Return the options, with their values, that the Python argument `vary` names.
 
     Raises:
         UsageError: an option is unknown, cannot vary or has no values.
@@ -167,11 +167,11 @@ def make_variants(
     *,
     elsewhere: bool = False,
 ) -> tuple[Variant, ...]:
-    """Return a variant for every combination of a model and values of the axes, in order.
+    """Return a variant for every combination of a model and values of the varied options, in order.
 
     Each variant has a spec, or a failure if it cannot be run. `options` are for all variants.
-    Options that follow a model's name replace `options`, and the values of an axis replace both
-    kinds. Variants that are measured `elsewhere` need no engine on this machine.
+    An option that follows a model's name replaces the same option in `options`, and a value from
+    `axes` replaces both. Variants that are measured `elsewhere` need no engine on this machine.
 
     Raises:
         UsageError: a flag or a value is wrong, or no variant can be run.

@@ -115,7 +115,7 @@ class Feeder:
         """Read the inputs of a model, and repeat them to fill the requested batch.
 
         Missing inputs are generated. Without `generates`, it is an error if only some inputs are
-        given. If no input is given, all inputs are generated in any case.
+        given. If no input is given, all inputs are generated, even without `generates`.
 
         Raises:
             UsageError: an input is wrong, or does not fit the model.
@@ -224,7 +224,7 @@ def room_in(tables: Sequence[SampleRows]) -> int:
 def warm_up(runners: Copies, most_seconds: float) -> bool:
     """Run windows of iterations until two successive windows agree.
 
-    Return whether two windows agreed before the time ran out.
+    Return whether two successive windows agreed before the time for the warm-up ran out.
     """
     spent, before = 0.0, None
     while spent < most_seconds:
@@ -469,7 +469,7 @@ def explaining(driver: Driver, hint: str = "", *, loading: bool = False) -> Iter
 
 
 class Execution:
-    """A run from load to outputs, which emits events; each runner has a table of samples."""
+    """Executes a run, from load to outputs, and emits events; a runner has a table of samples."""
 
     def __init__(
         self, spec: RunSpec, context: RunContext, emit: events.Emit, tables: Sequence[SampleRows]
@@ -608,7 +608,7 @@ class Execution:
 
 
 def warnings_of(stopped: Stopped, spec: RunSpec) -> Iterator[str]:
-    """Yield warnings about conditions for the measuring that the user set but that were not met."""
+    """Yield a warning for each condition that the user set for the measuring, if it was not met."""
     if stopped.settled is False:
         yield "the warm-up did not settle in a quarter of --max-time: the first times may be longer"
     if stopped.ending == "room":

@@ -247,9 +247,10 @@ NO_TIMES: tuple[float, ...] = (0.0,) * 4
 
 
 def cpu_use_of(times: Sequence[float]) -> records.CpuUse:
-    """Return the use of the CPU during iterations, from the differences of `read_times`.
+    """Return the use of the CPU during iterations.
 
-    Percents are left out if the iterations were too short.
+    `times` has by how much each figure of `read_times` grew during the iterations. Percents are
+    left out if the iterations were too short.
     """
     elapsed, process, busy, every = times
     if elapsed < SHORTEST_CPU_SECONDS:
@@ -259,9 +260,9 @@ def cpu_use_of(times: Sequence[float]) -> records.CpuUse:
 
 
 def read_times() -> tuple[float, ...]:
-    """Return the time, this process's CPU time, and the busy ticks and all ticks of all CPUs.
+    """Return the time and this process's CPU time in seconds, then all CPUs' busy and total ticks.
 
-    The two times are in seconds. Unknown ticks are 0.
+    Unknown ticks are 0.
     """
     ticks = [int(word) for word in read_text("/proc/stat").split()[1:9]] or [0] * 8
     busy = sum(ticks) - ticks[3] - ticks[4]  # without idle time and waiting for a disk
@@ -321,8 +322,8 @@ def join_operators(
     """Add another copy's operators to a joint list; return the index of each operator in the list.
 
     Operators with equal name, type and shapes are joined. An engine may add operators to a graph,
-    such as conversions of a layout, and give them another name in each copy. The operators that an
-    engine adds are joined by type and shapes, in the order of execution.
+    such as conversions of a layout, and name the added operators differently in each copy. The
+    operators that an engine adds are joined by type and shapes, in the order of execution.
     """
     unjoined = dict(enumerate(operators))
     at: dict[int, int] = {}
