@@ -519,8 +519,7 @@ def blame_of(pair: Pair, paired: Paired, alone: Alone) -> Blame:
 
 def without_behind(blames: Sequence[Blame], others: Sequence[Blame]) -> list[Blame]:
     """Return the culprits in `blames` that are neither in `others` nor behind one of `others`."""
-    ends = {node for blame in others for node in (*blame.actual, *blame.expected)}
-    behind = with_results(ends)
+    behind = with_results({node for it in others for node in (*it.actual, *it.expected)})
     return [it for it in blames if behind.isdisjoint((*it.actual, *it.expected))]
 
 

@@ -407,9 +407,11 @@ class Matching:
 
         Two nodes with different names are twins only if the nodes hold the same values. For
         example, a quantiser gives integers the name of the tensor before an activation, but the
-        integers may hold the activation's output.
+        integers may hold the activation's output. A part of an operator is not its output.
         """
-        return {one, other} <= self.apart and is_quantized(one) == is_quantized(other)
+        names = {name_before(node.name) for node in (one, other)}
+        alike = is_quantized(one) == is_quantized(other) and {one, other} <= self.apart
+        return alike or any(PART + name in names for name in names)
 
     # Order
 
@@ -459,7 +461,8 @@ class Matching:
         names = np.array([other.name for other in others], str)
         known: dict[Any, tuple[Array, Array]] = {}
         for node, relative in zip(nodes, self.distances(nodes, others), strict=True):
-            alike = self.kinds[node], node in self.apart, is_quantized(node)
+            part = node.name if node.name.startswith(PART) else ""
+            alike = self.kinds[node], node in self.apart, is_quantized(node), part
             if alike not in known:
                 kind = np.array([self.kind_score(node, other) for other in others])
                 apart = np.array([self.are_named_apart(node, other) for other in others], bool)
@@ -696,9 +699,8 @@ def are_one_structure(actual: Graph, expected: Graph) -> bool:
 
     In graphs without operators, the tensors must have the same names.
     """
-    if len(actual.nodes) != len(expected.nodes):
-        return False
-    return structure_of(actual) == structure_of(expected)
+    same = len(actual.nodes) == len(expected.nodes)
+    return same and structure_of(actual) == structure_of(expected)
 
 
 def crossing(actual: Graph, expected: Graph) -> list[tuple[Node, Node]]:
@@ -804,8 +806,7 @@ class Constants:
             [tensor for key in parameters_of(node, twins) if (tensor := self.free(side, key))]
             for side, node in enumerate(pair[:2])
         ]
-        left = list(sides[1])
-        lonely = []
+        left, lonely = list(sides[1]), list[DumpedTensor]()
         for one in sides[0] if left else ():
             twin = self.find_alike(one, left)
             if twin:
