@@ -91,7 +91,7 @@ def with_algorithms(files: AnyCacheFiles, path: str, action: str) -> AlgorithmCa
     if isinstance(files, ModelCacheFiles):
         files.read(path)
         hint = "`lar cache show` and `diff` print what it was made for"
-        raise UsageError(f"this cache holds {files.holds} to {action}", hint, subject=path)
+        raise UsageError(f"this cache has {files.holds} to {action}", hint, subject=path)
     return files
 
 

@@ -109,8 +109,8 @@ class Prover:
     def prove(self, pair: Pair, *, though_right: bool = False) -> Alone:
         """Run the operators of a pair alone, with the expected values as inputs.
 
-        If the output differs, or with `though_right`, both sides are checked too: if a side's
-        operators are run alone on the side's own inputs, they must give the side's own output.
+        If the output differs or `though_right` is set, each side is also checked by itself. Its
+        operators run alone on its own inputs, and must give its own output.
 
         Raises:
             DumpError: a tensor is missing or damaged.

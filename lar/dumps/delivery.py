@@ -48,7 +48,7 @@ def finish_dump(
         The index.
 
     Raises:
-        UsageError: the run ended well, but no tensor is left.
+        UsageError: the run ended well, but no tensor matches the pattern.
         DumpError: the run ended well, but a file is damaged.
         OSError: the folder cannot be written.
     """

@@ -196,11 +196,11 @@ def reach_back(
     ends: Sequence[float],
     end_to_end: Sequence[float],
 ) -> list[float]:
-    """Return the wait of each reading, corrected for waits that only a later reading could see.
+    """Return the wait of each reading.
 
-    A thread that waits through several readings reports its wait when it runs again. So `before`
-    has, for each reading, the part of the reading's longest wait that lies before the previous
-    reading.
+    A wait that only a later reading shows is moved to the reading in which it happened. A thread
+    that waits through several readings reports its wait when it runs again. So `before` has, for
+    each reading, the part of the reading's longest wait that lies before the previous reading.
     """
     reached = list(delays)
     begins = [0, *(int(end) for end in ends)]

@@ -87,8 +87,8 @@ DURATION = Option("duration", SECONDS, "measure for S seconds")
 TARGET_CI = Option(
     "target_ci",
     Value(values.parse_share, "SHARE"),
-    "warm up until times settle, then measure until half the width of the median's 95 % confidence "
-    "interval is at most this share of the median: 1% or 0.01",
+    "warm up until times settle, then measure until the median is known to within this share of "
+    "itself (half of its 95 % confidence interval); write the share as 1% or as 0.01",
 )
 MIN_TIME = Option(
     "min_time", SECONDS, "with --target-ci, measure for at least S seconds (default 0.5)"
@@ -112,8 +112,7 @@ IDLE_MS = Option(
 RATE = Option(
     "rate",
     Value(values.parse_rate, "R"),
-    "let R requests a second arrive, whether or not the model is free, and report how long "
-    "requests wait",
+    "send R requests per second, even while the model is busy, and report how long requests wait",
 )
 ARRIVALS = Option(
     "arrivals",

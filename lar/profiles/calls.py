@@ -1,8 +1,8 @@
 """The work of the host and of a device in timed iterations, as nested calls.
 
 A call is an execution of an operator, a call of the engine's API, a range of the user, an activity
-of a device, or the cost of profiling an iteration. Calls nest on each thread. A call that only
-waits has no CPU time of its own. The cost of profiling is subtracted from the engine's calls.
+of a device, or the cost of profiling an iteration. Calls on the same thread are nested. A call that
+only waits has no CPU time of its own. The cost of profiling is subtracted from the engine's calls.
 """
 
 from __future__ import annotations
@@ -210,8 +210,8 @@ def counts_for(piece: Piece, outer: Piece) -> bool:
     """Return whether the work of a piece is added to the work of the call around it.
 
     The work of an operator with a duration of 0 is not added to an operator that begins at the same
-    time. Two operators that begin at the same time probably ran one after the other, since the
-    clock is coarse.
+    time. The clock is coarse. So two operators with the same start time probably ran one after the
+    other.
     """
     if piece.call.kind != "operator" or outer.call.kind == "range":
         return False

@@ -296,7 +296,7 @@ def members_of_ranges(profile: Profile, records: Iterable[Begun]) -> list[tuple[
 
 
 def executions_by_range(profile: Profile) -> dict[Span, list[list[int]]]:
-    """Return the positions of the timed executions of each range of `--range-by`.
+    """For each range of `--range-by`, return the positions of its timed executions.
 
     A range that occurs several times has several lists of positions.
     """

@@ -127,9 +127,9 @@ def compare_sides(
     """Return how new runs differ from base runs, and whether single runs or sittings were compared.
 
     All runs are trusted. A sitting is a group of runs made within minutes. Each entry of `tags` has
-    further runs of the same kind, made with one version of the program. Single runs may be compared
-    if both sides met the same states of a machine, or if the two sides were run on different
-    machines.
+    more runs of the same command. All runs of an entry were made with one version of the program.
+    Single runs may be compared if both sides met the same states of a machine, or if the two sides
+    were run on different machines.
     """
     if not base or not new:
         return None, "sittings"

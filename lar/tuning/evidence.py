@@ -146,7 +146,8 @@ class Evidence:
     def usual(self) -> dict[int, Spread | None]:
         """For each model, how much the ratios of its candidates differ between rounds.
 
-        All candidates of a model are pooled, since other work disturbs each engine differently.
+        The candidates of different models are not pooled, since other work on the machine may
+        disturb one model more than another model.
         """
         found: dict[int, Spread | None] = {}
         for model in {each.model for each in self.scores}:

@@ -211,7 +211,7 @@ def test_its_cache_is_shown_and_compared(run_lar: RunLar, digits: str, tmp_path:
     assert run_lar("cache", "diff", a, b).returncode == 1
     assert run_lar("cache", "diff", a, a).stdout == "the same: 1\n"
     done = run_lar("cache", "merge", a, "-o", b, code=2)
-    assert f"{a}: this cache holds a converted model and nothing to merge" in done.stderr
+    assert f"{a}: this cache has a converted model and nothing to merge" in done.stderr
     foreign = tmp_path / "c"
     foreign.write_text("what nobody has written")
     done = run_lar("cache", "show", str(foreign))

@@ -4,8 +4,8 @@ The module also writes the dumps and the profile of a session.
 
 Dumped tensors are computed in a separate session, in which MNN keeps the values of all tensors
 (`saveTensors`). The separate session runs the same kernels as the timed session, since operators
-are fused only by the converter, and never by a session. Tensors have the names from the `.onnx`
-file, and plain axes, such as NCHW.
+are fused only by the converter, and never by a session. The names of tensors are those
+of the `.onnx` file, and layouts are plain, such as NCHW.
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ def test_lar_cache_shows_what_it_was_made_for(run_lar: RunLar, tmp_path: Path) -
     assert "INFERENCE_PRECISION_HINT=f32" in shown
     assert "the same: 6" in run_lar("cache", "diff", str(cache), str(cache)).stdout
     merged = run_lar("cache", "merge", str(cache), str(cache), "-o", str(cache) + "2")
-    assert "this cache holds one model and no algorithms to merge" in merged.stderr
+    assert "this cache has one model and no algorithms to merge" in merged.stderr
 
 
 # Profiles: the mean time of each node, and what it works on
