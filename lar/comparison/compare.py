@@ -211,7 +211,7 @@ def compare_dumps(
     """
     if request.isolate and expected.excerpts:
         raise UsageError(
-            "has no whole tensors to feed operators with", flag="--isolate", subject=expected.source
+            "has no whole tensors to feed to operators", flag="--isolate", subject=expected.source
         )
     if actual.excerpts or expected.excerpts:
         actual, expected = excerpts_of(actual), excerpts_of(expected)

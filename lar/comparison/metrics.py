@@ -302,7 +302,7 @@ class PairOfBlocks:
         return Element(index=tuple(index), actual=actual, expected=expected)
 
     def sum_up(self) -> Figures:
-        """Return the figures of all blocks."""
+        """Return the figures of the whole tensors, from the sums of all blocks."""
         sums = Sums(*self.sums)
         noise = finite(np.sqrt(sums.difference / sums.expected)) if sums.difference else 0.0
         scale = float(np.sqrt(sums.expected / sums.kept))

@@ -132,7 +132,7 @@ class Numbering:
 
 
 class DumpedName(NamedTuple):
-    """The variable and its operator's inputs, as the name of a dumped tensor describes them."""
+    """The content of a dumped tensor's name: a variable, and the inputs of its operator."""
 
     variable: Variable
     inputs: tuple[Variable, ...] = ()

@@ -381,7 +381,7 @@ class Engine(abc.ABC):
                 for the shapes in the file.
         """
         problem = f"{self.title} counts FLOPs for the shapes in the file alone"
-        raise UsageError(problem, "leave --input, --shape and --batch-size out")
+        raise UsageError(problem, "remove --input, --shape and --batch-size")
 
     @abc.abstractmethod
     def find_devices(self) -> tuple[str, ...]:

@@ -1,4 +1,6 @@
-"""Signatures, by which twins are found: the shape, type family and sampled values of a tensor.
+"""Signatures of tensors, by which twins are found.
+
+A signature has the shape, the type family and sampled values of a tensor.
 
 The values are the elements of a tensor in the order of its plain axes. The layout in the file does
 not matter. Values come in blocks, so that a large tensor takes no more memory than its file.

@@ -253,9 +253,9 @@ def compare_groups(
 ) -> Difference | None:
     """Compare the stored times of processes of A and B; each process has one time.
 
-    `usual` is the usual spread of processes, if it is known from processes that are not compared
-    here. Without `usual`, one process of A and one process of B are not judged, since their spread
-    is unknown.
+    `usual` is how much the times of processes usually differ, if other processes than those that
+    are compared here have shown it. Without `usual`, one process of A and one process of B are not
+    judged, since their spread is unknown.
     """
     first, second = ([math.log(time) for time in side if time > 0] for side in (a, b))
     if not first or not second:

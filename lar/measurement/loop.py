@@ -4,7 +4,7 @@ Copies of a model run at the same time, each in a thread of its own. The same th
 and runs a copy, since an engine may bind data to the calling thread. Engines release Python's lock
 while they run.
 
-The pace of iterations says what a runner does before each iteration, outside of the measured time.
+The pace of iterations decides what a runner does before each iteration. This is not timed.
 A sleep ends about 0.1 ms late on a quiet machine. But a request must be served when it arrives. So
 in the last half millisecond of a wait, the runner does not sleep but reads the clock again and
 again, which costs CPU time.

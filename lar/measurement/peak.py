@@ -15,14 +15,14 @@ set this variable.
 Each peak is kept in the file lar/peaks/MACHINE-THREADS.json among the user's data. The file is a
 list of two items: the best figures before the last measurement, and the last measurement. MACHINE
 stands for everything on which a peak depends: the processor, the usable CPUs, the limits of CPU
-time, and the library for products. If any of these facts changes, the name of the file changes too,
-and the peak is measured anew.
+time, and the library for matrix products. If any of these facts changes, the name of the file
+changes too, and the peak is measured anew.
 
 If a whole measurement was disturbed, its peak is too low. So each of the first runs measures again
 for a moment, until a measurement agrees with the best measurement. The first run of each later day
-measures again too, in case all earlier measurements were disturbed. A file is replaced as a whole,
-so that if two processes write at the same time, only one measurement is kept. If a peak cannot be
-kept, for example on a full disk, every run measures it again.
+measures again too, in case all earlier measurements were disturbed. If two processes write at the
+same time, the file stays whole and has one of the two measurements. If a peak cannot be kept, for
+example on a full disk, every run measures it again.
 """
 
 from __future__ import annotations

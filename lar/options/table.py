@@ -56,7 +56,7 @@ ENGINE_ENV = Option(
 ENGINE_OPTION = Option(
     "engine_option",
     Value(values.parse_property, "KEY=VALUE"),
-    "set a property of the engine, whose own name for the property is KEY; may be given again",
+    "set a property of the engine; KEY is the engine's name for the property; may be given again",
     purpose="setting",
     repeatable=True,
 )
@@ -310,7 +310,7 @@ ENABLE_FUSE_PREPROCESS = Switch(
 )
 ENABLE_IOC16 = Switch("enable_ioc16", "keep and compute tensors as float16")
 ENABLE_JIT = Switch("enable_jit", "compile chains of elementwise operators")
-TENSORRT = Switch("tensorrt", "run everything that TensorRT supports on TensorRT")
+TENSORRT = Switch("tensorrt", "use TensorRT for every operator that TensorRT supports")
 TENSORRT_CACHE = Option(
     "tensorrt_cache",
     READ_FILE,
@@ -490,7 +490,7 @@ DEBUG = Switch("debug", "show the traceback of an error")
 MAX_FILE_SIZE = Option(
     "max_file_size",
     Value(values.parse_bytes, "SIZE"),
-    "let lar read files of up to SIZE, such as 8G, before and after unpacking",
+    "let lar read files of up to SIZE, such as 8G; for a packed file, the unpacked size counts too",
 )
 
 

@@ -2,7 +2,8 @@
 
 A call is an execution of an operator, a call of the engine's API, a range of the user, an activity
 of a device, or the cost of profiling an iteration. Calls on the same thread are nested. A call that
-only waits has no CPU time of its own. The cost of profiling is subtracted from the engine's calls.
+only waits has no CPU time of its own. The cost of profiling is subtracted from the times of the
+engine's calls.
 """
 
 from __future__ import annotations

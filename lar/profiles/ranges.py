@@ -137,7 +137,7 @@ def open_ranges() -> tuple[str, ...]:
 
 
 def ranges_during(start_ns: int) -> list[NamedRange]:
-    """Return the ended ranges that ended after a time of this process's clock."""
+    """Return the ranges that have ended, but not before a time on this process's clock."""
     return [each for each in [*ENDED] if each.end_ns > start_ns]
 
 

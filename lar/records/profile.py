@@ -329,8 +329,8 @@ class Cost(msgspec.Struct, frozen=True):
     """The cost of profiling: the median time of iterations with the profiler and without it.
 
     If some iterations were disturbed, the `calm` fields have the medians of the undisturbed
-    iterations. If too few profiled iterations were undisturbed, the time of the fastest profiled
-    iteration is used instead of their median. This is done only if the fastest profiled iteration
+    iterations. If nearly all profiled iterations were disturbed, the time of the fastest profiled
+    iteration is used instead of a median. This is done only if the fastest profiled iteration
     was slower than most iterations without the profiler. `disturbed` says that the cost is not
     known because of disturbances.
     """

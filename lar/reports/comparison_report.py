@@ -639,7 +639,7 @@ def rounded_column(title: str, path: str, digits: int, key: str, rank: int) -> C
 
 
 def figure_column(title: str, name: str, *, in_text: bool = False) -> Column[Row]:
-    """Return a column of a figure with all digits; the printed table has three digits."""
+    """Return a column for one figure; the printed table rounds the figure to three digits."""
     value = value_at(f"tensor.figures.{name}")
     return Column(
         title,

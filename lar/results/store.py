@@ -133,7 +133,7 @@ COLUMNS = {each.name: TYPES[str(each.type)] for each in fields(Entry) if each.na
 
 
 def entry_of(number: int, *values: Any) -> Entry:
-    """Return the entry for the columns of a row."""
+    """Return the entry that a row of the store describes; `values` are the row's columns."""
     found: dict[str, Any] = {
         name: value if kind.fits(value) else kind.empty
         for (name, kind), value in zip(COLUMNS.items(), values, strict=True)

@@ -181,9 +181,10 @@ class Evidence:
     def proof_of(self, candidate: Candidate) -> tuple[list[float], int]:
         """Return the log ratios for the proof of a candidate, and how many candidates need a proof.
 
-        The risk of a false proof is divided among this number of candidates. The proof does not use
-        the first process of a candidate, since the candidate was chosen by this process. For a
-        plain run all ratios are used, since a plain run is not chosen by its first process.
+        The more candidates need a proof, the smaller is the risk of an error that each may take.
+        The proof does not use the first process of a candidate, since the candidate was chosen by
+        this process. For a plain run all ratios are used, since a plain run is not chosen by its
+        first process.
         """
         ratios = self.log_ratios(BASELINE, candidate)
         if not candidate.choices:

@@ -42,9 +42,9 @@ VARIABLES, TYPE, NAME, INPUTS, OUTPUTS, CONVERSION = 3, 0, 2, 7, 8, 67
 class Places(NamedTuple):
     """The numbers of fields in one of the two formats of model files.
 
-    `operators` is the number of a field of the root. All other numbers are those of fields of an
-    operator: its kind, its parameters, the DType of its outputs (which may be left out), and its
-    tensors or blobs.
+    `operators` is the number of the root's field that has the operators. All other numbers are
+    those of fields of an operator: its kind, its parameters, the DType of its outputs (which may be
+    left out), and its tensors or blobs.
     """
 
     operators: int
