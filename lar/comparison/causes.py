@@ -88,8 +88,7 @@ class Ranges:
         times = steps[side] / needed if needed else 0.0
         if times < TOO_COARSE or times < TOO_COARSE * self.times_before(side, node):
             return ""
-        name = self.paired.names[side]
-        return f"in {name} it is {times:.0f} times coarser than the values need"
+        return f"in {self.paired.names[side]} it is {times:.0f} times coarser than the values need"
 
     def describe_misread(self, pair: Pair) -> str:
         """Say in words which bias an engine reads by a wrong scale; empty without such a bias.
@@ -163,6 +162,12 @@ def bounds_of_results(node: Node) -> Iterator[tuple[float, float]]:
 
 # The part of the difference's energy that may stay unexplained if a kind is named.
 LEFT = 0.05
+
+# A factor that differs from 1 by no more than this counts as 1.
+SAME = 0.02
+
+# If the factors of all channels differ by less than this, they are one factor.
+SAME_FACTORS = 1e-3
 
 # A channel is wrong if the energy of its error is more than this many times that of any other.
 OUTSTANDING = 20
@@ -295,7 +300,7 @@ def find_scale(sides: Sides) -> str:
     one, other = sides.one, sides.other
     square = energy_of(other)
     factor = float((one * other).sum()) / square if square else 1.0
-    if sides.explain(one - factor * other):
+    if abs(factor - 1) > SAME and sides.explain(one - factor * other):
         return f"scale: {sides.names[0]} is {factor:.4g} times {sides.names[1]}"
     return ""
 
@@ -373,6 +378,8 @@ def find_channels(sides: Sides) -> str:
     if one.shape[1] < 4 or not sides.explain(one - factors[:, None] * other):
         return ""
     known = factors[squares > 0]
+    if float(np.ptp(known)) <= SAME_FACTORS:
+        return f"scale: {sides.names[0]} is {known.mean():.4g} times {sides.names[1]}"
     return (
         f"scales of channels: {sides.names[0]} is {known.min():.3g} to {known.max():.3g} times "
         f"{sides.names[1]} along axis {axis}"

@@ -4,7 +4,7 @@ If there are more than two sides, the first side is compared with each other sid
 show which side differs from most of the other sides. Two sides can also be compared with the truth,
 which means the reference values that the model should give.
 
-Besides the finding, a comparison has notes, a list of the tensors that only one side has, and a
+Besides the finding, a comparison has notes, a list of the tensors without a twin, and a
 list of the outputs that were not compared.
 """
 
@@ -104,7 +104,7 @@ def note_inputs(paired: Paired) -> Iterator[str]:
 
 
 def find_unmatched(paired: Paired) -> Iterator[UnmatchedTensor]:
-    """Yield every tensor that only one side has."""
+    """Yield every tensor of a side that has no twin on the other side."""
     drawn = {node for pair in paired.drawn for node in pair[:2]}
     for side, name in enumerate(SIDES):
         graph = paired.graphs[side]

@@ -116,8 +116,7 @@ class Measure:
         sources = []
         for each, value in fed.items():
             lost = self.with_actual(each, value).compare(tensors_of(each), each.by)
-            precision = compared[each.actual].precision
-            sources.append(replace(lost, passed=True, precision=precision))
+            sources.append(replace(lost, passed=True, precision=compared[each.actual].precision))
         rounding = self.rounding.among((*fed, pair))
         found = self.with_actual(pair, array).measure_pair(pair, sources, rounding)
         return replace(found, is_output=compared[pair.actual].is_output)
@@ -147,8 +146,7 @@ class Measure:
             values = self.values[side]
             one, other = values.elements(integers), values.elements(numbers)
             if squeezed(one.shape) == squeezed(other.shape):
-                one = one._replace(shape=other.shape)
-                figures = measure(one, other, Bounds(inf))
+                figures = measure(one._replace(shape=other.shape), other, Bounds(inf))
                 error = min(figures.relative_l2 or 0.0, MOST_CLIPPED)
                 yield TensorComparison(
                     actual=self.facts_of(side, integers),

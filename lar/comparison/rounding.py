@@ -125,7 +125,7 @@ class Explained(NamedTuple):
     @property
     def limit(self) -> float:
         """The largest error of a whole tensor that counts as rounding."""
-        usual = DEFAULT_RTOL.get(self.precision, 0.0)
+        usual = DEFAULT_RTOL.get(self.precision, 0.0 if self.step else DEFAULT_RTOL["float32"])
         return max(min(SLACK * self.error, MOST_EXPLAINED), usual)
 
     def passes(
@@ -233,8 +233,8 @@ class Rounding:
         taken = {bits for side in weights for bits, _ in side}
         quantised = [f"int{bits}" for bits in (*(it.bits for it in steps), *taken) if bits <= 16]
         # For factors that are quantised tensors, their steps give the error.
-        named = {what for side in (0, 1) for what in self.rounding_of(side, regions[side])}
-        rounded = not steps and "8-bit-factors" in named
+        rounding = [*map(self.rounding_of, (0, 1), regions)]
+        rounded = not steps and "8-bit-factors" in {what for what, _ in rounding[0] ^ rounding[1]}
         before = ["int8"] * rounded + [it.precision for it in sources]
         kinds = {step for region in regions for node in region for step in node.steps}
         summed = not kinds.isdisjoint(HEAVY)
@@ -302,7 +302,7 @@ class Rounding:
         found = [(graph.dump.tensor(key).dtype, known[key].scale) for key in keys & known.keys()]
         packed = () if self.one_model else self.rounding_of(side, region)
         weights = {(BITS[dtype], scale) for dtype, scale in found if dtype in BITS}
-        return weights or {(int(each[0]), ()) for each in packed if "weights" in each}
+        return weights or {(int(what[0]), ()) for what, _ in packed if "weights" in what}
 
     def explain_constant(
         self, pair: ConstantPair, size: Size, elements: Elements
@@ -339,10 +339,10 @@ class Rounding:
         if len(large) > 1 and rounded[0] != rounded[1]:
             self.whole = coarsest([self.whole, "float16"])
 
-    def rounding_of(self, side: int, region: Sequence[Node]) -> set[str]:
+    def rounding_of(self, side: int, region: Sequence[Node]) -> set[tuple[str, str]]:
         """Return what the operators of a region round to integers (`OperatorKinds.rounding`)."""
         operators, kinds = (it.operator for it in region), self.graphs[side].kinds
-        return {what for it in operators if it for what in kinds.rounding_of(it)}
+        return {(what, it.type) for it in operators if it for what in kinds.rounding_of(it)}
 
     def steps_of(self, side: int, nodes: Iterable[Node]) -> list[Step]:
         """Return the steps of the quantised tensors among some nodes."""

@@ -191,8 +191,7 @@ class Graph:
         nodes = list(self.nodes_by_key.values())
         for node in walk_back(nodes, by_depth=False):
             node.depth = 1 + max((parent.depth for parent in node.parents), default=-1)
-        ends = [node for node in nodes if not node.children]
-        ordered = list(walk_back(ends, by_depth=True))
+        ordered = [*walk_back([it for it in nodes if not it.children], by_depth=True)]
         for place, node in enumerate(ordered):
             node.place = place
         return ordered

@@ -403,15 +403,15 @@ class Matching:
         return {*self.names[0].values(), *self.names[1].values()}
 
     def are_named_apart(self, one: Node, other: Node) -> bool:
-        """Return whether the models have different names for two nodes.
+        """Return whether the names of two nodes speak against twins.
 
-        Two nodes with different names are twins only if the nodes hold the same values. For
-        example, a quantiser gives integers the name of the tensor before an activation, but the
-        integers may hold the activation's output. A part of an operator is not its output.
+        The names do if the models have different names for the nodes, or if only one node is a part
+        of an operator. Such nodes are twins only if they hold the same values. For example, a
+        quantiser gives integers the name of the tensor before an activation, but the integers may
+        hold the activation's output.
         """
-        names = {name_before(node.name) for node in (one, other)}
-        alike = is_quantized(one) == is_quantized(other) and {one, other} <= self.apart
-        return alike or any(PART + name in names for name in names)
+        parts = (PART in one.name) != (PART in other.name)
+        return parts or ({one, other} <= self.apart and is_quantized(one) == is_quantized(other))
 
     # Order
 
@@ -461,8 +461,7 @@ class Matching:
         names = np.array([other.name for other in others], str)
         known: dict[Any, tuple[Array, Array]] = {}
         for node, relative in zip(nodes, self.distances(nodes, others), strict=True):
-            part = node.name if node.name.startswith(PART) else ""
-            alike = self.kinds[node], node in self.apart, is_quantized(node), part
+            alike = self.kinds[node], node in self.apart, is_quantized(node), PART in node.name
             if alike not in known:
                 kind = np.array([self.kind_score(node, other) for other in others])
                 apart = np.array([self.are_named_apart(node, other) for other in others], bool)

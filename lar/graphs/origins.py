@@ -174,8 +174,8 @@ class Alignment:
             return name
         named = self.named_after(operator, slot)
         sources = {self.origins.get(each, "") for each in self.taken(operator)}
-        if not sources or "" in sources:
-            return named
+        if not sources or "" in sources or (slot and not named):
+            return named  # a further output may be a tensor that the model lacks
         if named or len(sources) > 1:
             found = self.computed_from(operator, sources, named)
         else:
@@ -191,7 +191,7 @@ class Alignment:
         name = NUMBER.sub("", operator.name)
         for each in (name, SUFFIXES.sub("", name)):
             if found := self.model.by_name.get(each):
-                output = found.outputs[min(slot, len(found.outputs) - 1)]
+                output = found.outputs[slot] if slot < len(found.outputs) else ""
                 return output if output in self.model.data else ""
             if each in self.model.data:
                 return each
@@ -303,8 +303,7 @@ class Alignment:
 
         The result is () if the operator is an unchanged operator of the model.
         """
-        region = self.regions.get(operator.key, [])
-        names = tuple(each.outputs[0] for each in region)
+        names = tuple(each.outputs[0] for each in self.regions.get(operator.key, []))
         kept = names == tuple(self.names.get(key, "") for key in operator.outputs[:1])
         return () if kept else names
 
