@@ -28,8 +28,8 @@ class OperatorKinds(NamedTuple):
     model says: for these tensors, `rounded` maps the beginning of the name to the type in the
     model. `random` operators draw random numbers. `rounding` names what an operator with float
     inputs may round to integers: `8-bit-factors`, `4-bit-weights`, or both names with a space
-    between them. A key of `rounding` is a type, or a type with a parameter: `matmulnbits
-    accuracy_level=4`.
+    between them. A key of `rounding` is a type, or a type with a parameter, such as
+    `matmulnbits bits=4`.
     """
 
     kinds: Mapping[str, str] = {}
