@@ -125,8 +125,8 @@ def models_of(arguments: argparse.Namespace) -> dict[str, str]:
 def exit_code_of(comparison: Comparison | ComparisonOfSides) -> int:
     """Return the exit code of a comparison.
 
-    The code is 0 if the sides are the same, 1 if the sides differ, 2 if lar found nothing to
-    compare, and 130 if the user interrupted the comparison.
+    0 means that no side differs, and 1 that a side differs. 2 means that lar found nothing to
+    compare, and 130 that the user interrupted the comparison.
     """
     if comparison.interrupted:
         return Interrupted.exit_code

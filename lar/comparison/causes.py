@@ -72,8 +72,8 @@ class Ranges:
     def describe(self, pair: Pair) -> str:
         """Say in words how much coarser a scale is than the values need; empty for a right scale.
 
-        The text is also empty for an input of the model. The text is empty too if the scale of the
-        tensor's source is the same, or is too coarse by nearly the same factor.
+        The text is also empty for an input of the model. It is empty too if the tensor that this
+        tensor is computed from has an equal scale, or a scale that is nearly as much too coarse.
         """
         nodes = pair.actual, pair.expected
         steps = [*map(self.step_of, (0, 1), nodes)]

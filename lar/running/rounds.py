@@ -333,7 +333,7 @@ def inputs_as_for(base: RunSpec | None, spec: RunSpec, folder: Path) -> tuple[st
     """Write the baseline's generated data to files; return `--input` items for another model.
 
     Generated data depends on the names of inputs, so that another model could get other data. No
-    files are written if both models are the same, or if the user gives inputs.
+    files are written if the user gives inputs, or if there is only one model.
     """
     if base is None or base.model == spec.model:
         return ()
