@@ -23,7 +23,8 @@ def check_refusal(done: subprocess.CompletedProcess[str], kib: int) -> None:
     assert problem == REFUSED
     assert hint == f"hint: the limit is {kib >> 10} MiB: raise it with ulimit -v unlimited"
     assert "Traceback" not in done.stderr
-    assert set(re.findall(r"\| (.*)", done.stderr)) <= {"Schema error: std::bad_alloc"}
+    # ONNX and the C library print these lines if they have no memory for an exception.
+    assert not re.findall(r"\| (?!Schema error: std::bad_alloc|libgcc_s)", done.stderr)
 
 
 # NumPy does not load, ONNX Runtime does not, or its threads do not start.
