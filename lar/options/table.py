@@ -440,7 +440,7 @@ RANGE = Option(
 CHECK_VAR_VALUE = Option(
     "check_var_value",
     Value(values.parse_check_interval, "I[:J]"),
-    "fail if a variable's value changes after the first run; checks every I-th run, from run J on",
+    "fail if a variable changes after the first run; check variable J in I runs, then the next one",
 )
 CHECK_DISPATCH = Switch("check_dispatch", "fail if an operator starts no kernel on the CPU")
 DISABLE_ASSERT_THROW = Switch(

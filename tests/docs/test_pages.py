@@ -52,8 +52,8 @@ def test_links_between_pages_lead_to_pages() -> None:
 def test_each_flag_has_a_row_for_the_engines_that_honour_it() -> None:
     groups: dict[tuple[str, ...], list[str]] = {}
     for key in support_of_options():
-        rows = [engine.rows.get(key) for engine in ENGINES]
-        cells = tuple(", ".join(row.drivers) if row else "no" for row in rows)
+        rows = [(it.name + ": ", it.rows.get(key)) for it in ENGINES]
+        cells = tuple(n + ("driver " + " or ".join(it.drivers) if it else "no") for n, it in rows)
         groups.setdefault(cells, []).append(f"`{flag_of(key)}`")
     wanted = [(", ".join(flags), *cells) for cells, flags in groups.items()]
     lines = (ROOT / "lar" / "docs" / "support.md").read_text().splitlines()
