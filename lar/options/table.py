@@ -557,7 +557,7 @@ def check_typed(options: Mapping[str, Any], typed: Mapping[str, Any], own: Colle
 def find_untyped(options: Mapping[str, Any], typed: Mapping[str, Any], own: Collection[str]) -> str:
     """Return the first flag, with its value, that a file sets but only the user may set.
 
-    The text is empty if the file sets no flag of this kind.
+    The text is empty if the file sets no flag that only the user may set.
 
     Args:
         options: what the file sets.
