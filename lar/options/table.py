@@ -36,7 +36,11 @@ WARMUP_ITER = Option("warmup_iter", COUNT, "first run N iterations of warm-up (d
 ENGINE = Option(
     "engine", NAME, "run on this engine, not on the default engine of the model's format"
 )
-DRIVER = Option("driver", NAME, "use this driver of the engine; `lar engines` lists the drivers")
+DRIVER = Option(
+    "driver",
+    NAME,
+    "run the engine through this interface (driver); `lar engines` lists the drivers",
+)
 TIMEOUT = Option("timeout", SECONDS, "end the whole run after S seconds")
 STALL_TIMEOUT = Option(
     "stall_timeout",
@@ -56,7 +60,7 @@ ENGINE_ENV = Option(
 ENGINE_OPTION = Option(
     "engine_option",
     Value(values.parse_property, "KEY=VALUE"),
-    "set the engine's property KEY, named as in the engine; may be given several times",
+    "set the property that the engine calls KEY; may be given several times",
     purpose="setting",
     repeatable=True,
 )
@@ -74,8 +78,8 @@ ENGINE_FIX = Option(
 SETTINGS = Option(
     "settings",
     READ_FILE,
-    "run with the settings in a file that `lar tune` wrote; a flag that you type replaces the "
-    "file's value of that flag; lar refuses a typed flag that contradicts another flag of the file",
+    "run with the settings that `lar tune` wrote to FILE; a flag that you type replaces FILE's "
+    "value of that flag; lar refuses a typed flag that contradicts another flag in FILE",
 )
 FORCE = Switch("force", "accept a file of --settings made for another model, machine or engine")
 
@@ -189,7 +193,7 @@ IN_DEVICE = Group("device", "device and threads")
 
 CPU = Switch("cpu", "run on the CPU (the default)")
 CUDA = Option(
-    "cuda", Value(values.parse_device_id, ":ID"), "run on CUDA device 0, or on ID, as in --cuda:1"
+    "cuda", Value(values.parse_device_id, ":ID"), "run on CUDA device 0; --cuda:1 means device 1"
 )
 CPU_DEFAULT = Switch("cpu_default", "run on the CPU, only in the thread that calls the engine")
 MULTITHREAD = Option("multithread", THREADS, "run each operator on N threads")
@@ -229,7 +233,9 @@ HINT = Option(
     Word("latency", "throughput"),
     "let the engine choose its threads and streams for low latency, or for high throughput",
 )
-STREAMS = Option("streams", THREADS, "divide the threads into N groups; a group computes a request")
+STREAMS = Option(
+    "streams", THREADS, "divide the threads into N groups, each of which computes one request"
+)
 NO_TF32 = Switch(
     "no_tf32",
     "on a CUDA device, multiply float32 numbers without rounding them to TF32",
@@ -253,7 +259,7 @@ LAYOUT_TRANSFORM = Option(
     "measure each operator in each layout on a device of this kind, and use the fastest layouts",
 )
 LAYOUT_TRANSFORM_DUMP = Option(
-    "layout_transform_dump", NEW_FILE, "write the model as --layout-transform changes it"
+    "layout_transform_dump", NEW_FILE, "write the model with the layouts from --layout-transform"
 )
 
 # Choice of algorithms
@@ -354,7 +360,7 @@ PRECISION = Option(
 
 IN_MODEL = Group("model", "model files and operators")
 
-MODEL_DUMP = Option("model_dump", NEW_FILE, "write the model after the options have changed it")
+MODEL_DUMP = Option("model_dump", NEW_FILE, "write the model as changed by the other options")
 PACKED_MODEL_DUMP = Option(
     "packed_model_dump", NEW_FILE, "write the model in the engine's packed format"
 )
@@ -493,7 +499,7 @@ DEBUG = Switch("debug", "show the traceback of an error")
 MAX_FILE_SIZE = Option(
     "max_file_size",
     Value(values.parse_bytes, "SIZE"),
-    "largest size of a file that lar reads, before and after decompression, such as 8G",
+    "let lar read files of up to SIZE, such as 8G; SIZE also limits the decompressed content",
 )
 
 
