@@ -37,9 +37,7 @@ ENGINE = Option(
     "engine", NAME, "run on this engine, not on the default engine of the model's format"
 )
 DRIVER = Option(
-    "driver",
-    NAME,
-    "run the engine through this interface (driver); `lar engines` lists the drivers",
+    "driver", NAME, "run the engine via this interface (driver); `lar engines` lists the drivers"
 )
 TIMEOUT = Option("timeout", SECONDS, "end the whole run after S seconds")
 STALL_TIMEOUT = Option(
@@ -193,7 +191,7 @@ IN_DEVICE = Group("device", "device and threads")
 
 CPU = Switch("cpu", "run on the CPU (the default)")
 CUDA = Option(
-    "cuda", Value(values.parse_device_id, ":ID"), "run on CUDA device 0; --cuda:1 means device 1"
+    "cuda", Value(values.parse_device_id, ":ID"), "run on CUDA device 0, on device 1 with --cuda:1"
 )
 CPU_DEFAULT = Switch("cpu_default", "run on the CPU, only in the thread that calls the engine")
 MULTITHREAD = Option("multithread", THREADS, "run each operator on N threads")
@@ -259,7 +257,7 @@ LAYOUT_TRANSFORM = Option(
     "measure each operator in each layout on a device of this kind, and use the fastest layouts",
 )
 LAYOUT_TRANSFORM_DUMP = Option(
-    "layout_transform_dump", NEW_FILE, "write the model with the layouts from --layout-transform"
+    "layout_transform_dump", NEW_FILE, "write the model that --layout-transform has changed"
 )
 
 # Choice of algorithms
