@@ -77,7 +77,10 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def record_profile(model: str, options: Mapping[str, Any], began: float) -> Profile:
-    """Profile a model; return its profile, with times scaled to an iteration without profiler.
+    """Profile a model, and return its profile.
+
+    The times of the operators are scaled so that they add up to the time of an iteration without
+    profiler.
 
     Raises:
         LarError: the run failed or was ended early.

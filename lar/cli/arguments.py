@@ -197,7 +197,7 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
 class Parser(argparse.ArgumentParser):
     """An argument parser that raises UsageError instead of ending the process.
 
-    `missing` replaces argparse's message for a missing argument, unless it is empty.
+    `missing` replaces argparse's message for a missing argument, unless `missing` is empty.
     """
 
     missing = ""

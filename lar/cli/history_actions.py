@@ -371,7 +371,7 @@ def notes_of(check: Check) -> Iterator[str]:
 
 
 def software_changes(check: Check) -> str:
-    """Return how the software of the new runs and of the baseline differs; empty if it is equal."""
+    """Return how the new runs and the baseline differ in software; empty if they do not differ."""
     parts = []
     for what, value_of in SOFTWARE.items():
         sides = (check.new, check.baseline)

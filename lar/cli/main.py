@@ -203,7 +203,7 @@ def print_error(message: str, hint: str) -> None:
 def print_traceback(detail: str = "") -> None:
     """Print the traceback of the current error.
 
-    `detail` is the traceback of this error in another process, and is printed too.
+    `detail`, which is printed too, is the traceback that the error had in another process.
     """
     import traceback
 

@@ -51,7 +51,7 @@ STYLES_OF_PAIRS = ", ".join(name for name, style in STYLES.items() if style.take
 EPILOG = describe_choices()
 # fmt: off
 ARGUMENTS = (
-    argument("profile PROFILE", "a file that --profile wrote; - for stdin"),
+    argument("profile PROFILE", "a file that --profile wrote; - means standard input"),
     argument("other OTHER", "a second profile, B, to compare with the first, A "
              f"[{STYLES_OF_TWO}]", nargs="?"),
     argument("more MORE", "more profiles of the same two commands, in turns, which show how "
@@ -62,7 +62,7 @@ ARGUMENTS = (
     declared("what a report shows"),
     name_styles,
     heading("where to",
-        *(argument(f"--{kind} FILE", f"write the report as {kind.upper()}; - for stdout")
+        *(argument(f"--{kind} FILE", f"write the report as {kind.upper()}; - means stdout")
           for kind in FORMS),
         argument("--export", "write a trace for another program instead of a report ("
                  + "; ".join(f"{name}: {what}" for name, (_, what) in EXPORTS.items()) + ")",
@@ -126,7 +126,10 @@ def report(arguments: argparse.Namespace) -> int:
 
 
 def default_style(arguments: argparse.Namespace) -> str:
-    """Return the default style: diff for two profiles, else the first style with these flags."""
+    """Return the style for a report without `--style`.
+
+    This is diff for two profiles, else the first style that honours all given flags.
+    """
     if arguments.other:
         return "diff"
     asked = {key for key in KEYS if getattr(arguments, key) is not None}
@@ -158,8 +161,8 @@ def check_paths(paths: list[str], name: str, style: Style) -> None:
 def open_profile(path: str, *, as_recorded: bool = True) -> Profile:
     """Read a profile in the format of lar or of an engine; the path - is standard input.
 
-    With `as_recorded`, times stay as recorded. Without `as_recorded`, the times of operators are
-    scaled to an iteration without profiler.
+    If `as_recorded` is true, the times stay as recorded. If it is false, the times of the
+    operators are scaled so that they add up to the time of an iteration without profiler.
 
     Raises:
         UsageError: the file is missing, or is not a profile.

@@ -42,7 +42,10 @@ class ReportFiles:
 
     @property
     def console(self) -> TextIO:
-        """The stream for all other lines: standard error if a report goes to standard output."""
+        """The stream for lines that belong to no report.
+
+        This is standard error if a report goes to standard output, else standard output.
+        """
         return sys.stderr if any(file.to_stdout for file in self.files) else sys.stdout
 
     def write(self, made: Content | Callable[[str], Content], *, prints: bool = True) -> None:
@@ -166,7 +169,7 @@ def open_reports(
 
 @contextlib.contextmanager
 def kept_for_later(errors: list[LarError]) -> Iterator[None]:
-    """Catch an error of the block, and add it to `errors`, which the caller raises later."""
+    """Catch an error of the `with` block; add it to `errors`, which the caller raises later."""
     try:
         yield
     except LarError as error:
@@ -179,7 +182,7 @@ def raise_all(errors: Sequence[LarError], head: str = "") -> None:
     The message for several errors begins with `head`.
 
     Raises:
-        LarError: the list is not empty.
+        LarError: `errors` is not empty.
     """
     if not errors:
         return
@@ -191,7 +194,7 @@ def raise_all(errors: Sequence[LarError], head: str = "") -> None:
 
 
 def place_in(path: str, name: str, suffix: str) -> str:
-    """Return the path of a file.
+    """Return the path of the file to write for a flag with the value `path`.
 
     If `name` is given, `path` is the folder of the file, and the folder is created.
 

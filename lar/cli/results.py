@@ -52,8 +52,8 @@ def write_table(
 ) -> SideBySide:
     """Write the table of results side by side, and return its content.
 
-    A table in CSV has no place for warnings, so that lar prints the warnings instead. Tables in
-    other formats contain the warnings.
+    A table in CSV has no place for warnings, so lar prints the warnings. A table in any format
+    except CSV contains the warnings.
     """
     from lar.cli.report_files import render
     from lar.reports.results_report import report_results, warnings_of
@@ -68,7 +68,10 @@ def write_table(
 
 
 def outcomes_of(compared: SideBySide) -> list[gates.Outcome]:
-    """Return the outcome of each row: how it failed, or its difference from its baseline."""
+    """Return how each row failed, or how the row differs from its baseline.
+
+    A baseline row without a failure is left out.
+    """
     from lar.results.side_by_side import DISTURBED
 
     return [

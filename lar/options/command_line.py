@@ -88,8 +88,8 @@ def join_options(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str,
 def parse_values(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
     """Parse the values of options, each a text or a Python value such as a number, by key.
 
-    `others` are further keywords of the Python function. The message for an unknown option may
-    suggest one of these keywords.
+    `others` are the keyword arguments of the Python function that are no options. The message for
+    an unknown option may suggest one of these keyword arguments.
 
     Raises:
         UsageError: an option is unknown, or does not accept its value.

@@ -190,8 +190,8 @@ def needs_file(
 def needs_cores(hint: str, threads: int | None = None) -> Rule:
     """Return the rule that a list of cores has a core for each thread of each model copy.
 
-    If no flag sets the number of threads of a copy, `threads` is this number. If no flag sets the
-    number of threads and `threads` is None, each copy gets an equal share of the cores.
+    `threads` is the number of threads of a copy, for the case that no flag sets this number. In
+    this case, if `threads` is None, each copy gets an equal share of the cores.
     """
 
     def check(asked: Asked) -> None:

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Mapping
 
 @functools.cache
 def other_runners() -> Mapping[str, str]:
-    """Return what flags of other programs mean in lar, by their names.
+    """Return the meaning in lar of flags of other programs, by the names of these flags.
 
-    A meaning is a flag of lar, or a sentence.
+    A meaning is either a flag of lar that does the same, or a sentence that says what to do.
     """
     meanings = {}
     with open(os.path.join(os.path.dirname(__file__), "other_runners.txt")) as file:
@@ -43,8 +43,8 @@ def nearest_spelling(word: str, known: Collection[str]) -> str:
 
     A known word is similar if it begins with the mistyped word. A known word is also similar if it
     differs from the mistyped word by few typing mistakes. One mistake is allowed in a word of up to
-    seven letters. In a longer word, two mistakes are allowed, or one for every four letters if this
-    is more.
+    seven letters. In a longer word, one mistake is allowed for every four letters, and two
+    mistakes are always allowed.
     """
     letters = word.lstrip("-")
     begun = [each for each in known if each.startswith(word)]

@@ -29,19 +29,21 @@ IN_RUN = Group("run", "run", "run")
 ITER = Option(
     "iter",
     COUNT,
-    "time N iterations (default 10, or 1 for each item of a data set); 0 only loads the model, and "
-    "with --fast-run also searches algorithms",
+    "time N iterations (default 10, or 1 for each item of a data set); if N is 0, lar only loads "
+    "the model, and with --fast-run also searches for the fastest algorithms",
 )
-WARMUP_ITER = Option("warmup_iter", COUNT, "run N iterations before the timed ones (default 1)")
+WARMUP_ITER = Option("warmup_iter", COUNT, "first run N iterations of warm-up (default 1)")
 ENGINE = Option(
-    "engine", NAME, "run on this engine, not on the first engine that reads the model's format"
+    "engine", NAME, "run on this engine, not on the default engine of the model's format"
 )
-DRIVER = Option("driver", NAME, "use this driver of the engine (`lar engines` lists them)")
+DRIVER = Option(
+    "driver", NAME, "run the engine via this interface (driver); `lar engines` lists the drivers"
+)
 TIMEOUT = Option("timeout", SECONDS, "end the whole run after S seconds")
 STALL_TIMEOUT = Option(
     "stall_timeout",
     Value(values.parse_stall, "S"),
-    "end a run whose engine neither computes nor answers for S seconds (default 30; 0: never)",
+    "end the run if its engine neither computes nor answers for S seconds (default 30; 0: never)",
     default=30.0,
 )
 COPY_TO_HOST = Switch(
@@ -50,13 +52,13 @@ COPY_TO_HOST = Switch(
 ENGINE_ENV = Option(
     "engine_env",
     Value(values.parse_variable, "KEY=VALUE"),
-    "set an environment variable for the engine; may be given again",
+    "set the environment variable KEY for the engine; may be given several times",
     repeatable=True,
 )
 ENGINE_OPTION = Option(
     "engine_option",
     Value(values.parse_property, "KEY=VALUE"),
-    "set a property of the engine; KEY is the engine's name for the property; may be given again",
+    "set the property that the engine calls KEY; may be given several times",
     purpose="setting",
     repeatable=True,
 )
@@ -68,16 +70,16 @@ PYTHON = Option(
 ENGINE_FIX = Option(
     "engine_fix",
     Word("x2apic", metavar="NAME"),
-    "correct a known defect in the loaded engine, for this run (see `lar engines --quirks`)",
+    "correct a known defect of the engine in this run (`lar engines --quirks` prints each NAME)",
     purpose="setting",
 )
 SETTINGS = Option(
     "settings",
     READ_FILE,
-    "run with the settings in this file of `lar tune`; a flag that you type replaces the same flag "
-    "of the file, and is refused if it contradicts another flag of the file",
+    "run with the settings that `lar tune` wrote to FILE; a flag that you type replaces FILE's "
+    "value of that flag; lar refuses a typed flag that contradicts another flag in FILE",
 )
-FORCE = Switch("force", "allow --settings that were made for another model, machine or engine")
+FORCE = Switch("force", "accept a file of --settings made for another model, machine or engine")
 
 # End and pace of measuring
 
@@ -87,8 +89,8 @@ DURATION = Option("duration", SECONDS, "measure for S seconds")
 TARGET_CI = Option(
     "target_ci",
     Value(values.parse_share, "SHARE"),
-    "warm up until times settle, then measure until the median is known to within this share of "
-    "itself (half of its 95 % confidence interval); write the share as 1% or as 0.01",
+    "warm up until times are stable, then measure until half the width of the median's 95 % "
+    "confidence interval is at most SHARE of the median; write SHARE as 1% or as 0.01",
 )
 MIN_TIME = Option(
     "min_time", SECONDS, "with --target-ci, measure for at least S seconds (default 0.5)"
@@ -97,12 +99,12 @@ MAX_TIME = Option(
     "max_time", SECONDS, "with --target-ci, measure for at most S seconds (default 60)"
 )
 WARMUP = Option(
-    "warmup", SECONDS, "warm up for S seconds, and with --warmup-iter N for at least N iterations"
+    "warmup", SECONDS, "warm up for S seconds, and for at least the N iterations of --warmup-iter N"
 )
 PERCENTILE = Option(
     "percentile",
     Value(values.parse_percentiles, "90,99.9"),
-    "print these percentiles of the times instead of 90,95,99",
+    "print these percentiles of the times instead of 90, 95 and 99",
 )
 IDLE_MS = Option(
     "idle_ms",
@@ -112,13 +114,13 @@ IDLE_MS = Option(
 RATE = Option(
     "rate",
     Value(values.parse_rate, "R"),
-    "send R requests per second, even while the model is busy, and report how long requests wait",
+    "send R requests per second, even while the model is busy, and print how long requests wait",
 )
 ARRIVALS = Option(
     "arrivals",
     Word("poisson", "fixed"),
-    "with --rate, the times between requests: random (a Poisson process drawn with --seed; the "
-    "default) or all equal",
+    "with --rate, let requests arrive at random times (poisson, the default, drawn with --seed) or "
+    "at equal intervals (fixed)",
     default="poisson",
 )
 
@@ -129,42 +131,43 @@ IN_INPUT = Group("input", "inputs", "input")
 INPUT = Option(
     "input",
     Value(str, "ITEMS"),
-    "feed NAME:FILE, NAME:[1.5,2] or generated NAME:{1,3,224,224}; separate inputs with ;",
+    "set the inputs: NAME:FILE reads a file, NAME:[1.5,2] gives the values, NAME:{1,3,224,224} "
+    "generates data of this shape; write ; between two inputs",
     repeatable=True,
 )
 INPUT_LAYOUT = Option("input_layout", Word("nchw", "nhwc"), "layout of the model's image input")
-RESIZE = Option("resize", Value(values.parse_size, "HxW"), "resize an image to HEIGHTxWIDTH")
+RESIZE = Option("resize", Value(values.parse_size, "HxW"), "resize images to HEIGHTxWIDTH pixels")
 MEAN = Option(
     "mean",
     Value(values.parse_channel_values, "M"),
-    "subtract M from an image: one number, or one number for each channel",
+    "subtract M from the pixels of an image; M is one number, or one number for each channel",
 )
 SCALE = Option(
     "scale",
     Value(values.parse_channel_values, "S"),
-    "multiply an image by S after --mean: one number, or one number for each channel",
+    "multiply an image by S, after --mean; S is one number, or one number for each channel",
 )
-BGR = Switch("bgr", "feed the channels of an image as blue, green, red")
-RGB = Switch("rgb", "feed the channels of an image as red, green, blue")
+BGR = Switch("bgr", "feed the channels of an image in the order blue, green, red")
+RGB = Switch("rgb", "feed the channels of an image in the order red, green, blue")
 BATCH_SIZE = Option(
-    "batch_size", Value(values.parse_positive, "N"), "repeat the data of each input to a batch of N"
+    "batch_size", Value(values.parse_positive, "N"), "repeat each input's data to fill a batch of N"
 )
 SHAPE = Option(
     "shape",
     Value(values.parse_axes, "AXIS=N"),
-    "set the sizes of input axes, by name or by position: batch=4,n=64 or x[0]=4; `lar info` "
-    "prints the names",
+    "set the sizes of axes by name (batch=4,n=64), or by input and position (x[0]=4 for the first "
+    "axis of x); `lar info` prints the names",
 )
 FILL = Option(
     "fill",
     Word("uniform", "normal", "zeros", "ones"),
-    "draw generated data from this distribution (default uniform)",
+    "fill generated inputs with random numbers (uniform, the default, or normal), zeros or ones",
     default="uniform",
 )
 SEED = Option(
     "seed",
     Value(values.parse_seed, "N"),
-    "seed of generated data, and of the arrivals of --rate (default 0)",
+    "seed of the random numbers in generated data and in the arrivals of --rate (default 0)",
     default=0,
 )
 
@@ -175,10 +178,11 @@ IN_DATASET = Group("dataset", "data sets", "dataset")
 LABELS = Option(
     "labels",
     READ_FILE,
-    "print top-1 and top-5 of the first output; FILE maps items to classes or lists class names",
+    "print the most likely class and the five most likely classes of each item, from the first "
+    "output; FILE has the class of each item, or the names of all classes",
 )
 RESUME = Switch(
-    "resume", "skip the items whose outputs an interrupted run has written to --bin-out-dump DIR"
+    "resume", "skip the items whose outputs an interrupted run wrote into the DIR of --bin-out-dump"
 )
 
 # Device and threads
@@ -187,19 +191,19 @@ IN_DEVICE = Group("device", "device and threads")
 
 CPU = Switch("cpu", "run on the CPU (the default)")
 CUDA = Option(
-    "cuda", Value(values.parse_device_id, ":ID"), "run on a CUDA device: --cuda, --cuda:1"
+    "cuda", Value(values.parse_device_id, ":ID"), "run on CUDA device 0, on device 1 with --cuda:1"
 )
-CPU_DEFAULT = Switch("cpu_default", "run on the CPU in the calling thread")
+CPU_DEFAULT = Switch("cpu_default", "run on the CPU, only in the thread that calls the engine")
 MULTITHREAD = Option("multithread", THREADS, "run each operator on N threads")
 MULTITHREAD_DEFAULT = Option(
     "multithread_default",
     THREADS,
-    "run each operator on N threads, one of which is the calling thread",
+    "run each operator on N threads, one of which is the thread that calls the engine",
 )
 MULTI_THREAD_CORE_IDS = Option(
     "multi_thread_core_ids",
     Value(values.parse_core_ids, "0,1"),
-    "bind the threads to these cores, one for each thread",
+    "bind each thread of the engine to one of these CPU cores; give a core for each thread",
 )
 THREAD = Option(
     "thread",
@@ -209,11 +213,11 @@ THREAD = Option(
 )
 SHARE_PARAM_MEM = Switch(
     "share_param_mem",
-    "hold the weights in memory once, mapped from the file and shared by the copies of --thread",
+    "map the weights from the model file, so that the copies of --thread share the same memory",
 )
 NO_SPINNING = Switch(
     "no_spinning",
-    "let threads that wait for work sleep at once, instead of polling for it",
+    "let idle threads sleep at once instead of polling for work",
 )
 NO_ARENA = Switch("no_arena", "return freed memory to the system at once instead of keeping it")
 PROVIDER = Option(
@@ -225,9 +229,11 @@ PROVIDER = Option(
 HINT = Option(
     "hint",
     Word("latency", "throughput"),
-    "let the engine choose threads and streams for low latency, or for high throughput",
+    "let the engine choose its threads and streams for low latency, or for high throughput",
 )
-STREAMS = Option("streams", THREADS, "divide the threads among N streams, each for one request")
+STREAMS = Option(
+    "streams", THREADS, "divide the threads into N groups, each of which computes one request"
+)
 NO_TF32 = Switch(
     "no_tf32",
     "on a CUDA device, multiply float32 numbers without rounding them to TF32",
@@ -248,40 +254,40 @@ ENABLE_NHWCD4 = Switch("enable_nhwcd4", "run convolutions in the layout nhwcd4")
 LAYOUT_TRANSFORM = Option(
     "layout_transform",
     Word("cpu", "cuda", "arm", "opencl", "unspec", metavar="TARGET"),
-    "measure each operator in each layout on this kind of device and use the fastest layout",
+    "measure each operator in each layout on a device of this kind, and use the fastest layouts",
 )
 LAYOUT_TRANSFORM_DUMP = Option(
-    "layout_transform_dump", NEW_FILE, "write the model that --layout-transform makes"
+    "layout_transform_dump", NEW_FILE, "write the model that --layout-transform has changed"
 )
 
 # Choice of algorithms
 
 IN_ALGORITHM = Group("algorithm", "choice of algorithms")
 
-FAST_RUN = Switch("fast_run", "measure each operator's algorithms and take the fastest")
+FAST_RUN = Switch("fast_run", "measure each operator's algorithms, and use the fastest one")
 FULL_RUN = Switch(
-    "full_run", "measure each operator's algorithms, naive ones too, and take the fastest"
+    "full_run", "measure all algorithms of each operator, even naive ones, and use the fastest one"
 )
 FAST_RUN_ALGO_POLICY = Option(
     "fast_run_algo_policy",
     READ_FILE,
-    "fast-run's cache file: a search (--fast-run) writes it, later runs read it",
+    "cache of chosen algorithms: a run with --fast-run writes FILE, and later runs read FILE",
     purpose="cache",
 )
 FAST_RUN_SHARED_BATCH_SIZE = Option(
     "fast_run_shared_batch_size",
     Value(values.parse_positive, "N"),
-    "measure algorithms with a batch of N instead of the model's",
+    "measure algorithms with a batch size of N instead of the model's batch size",
 )
 BINARY_EQUAL_BETWEEN_BATCH = Switch(
     "binary_equal_between_batch",
-    "use only algorithms whose result for an item does not depend on the batch",
+    "use only algorithms that compute the same bits for an item in a batch of any size",
 )
-REPRODUCIBLE = Switch("reproducible", "use only algorithms that give the same bits each time")
+REPRODUCIBLE = Switch("reproducible", "use only algorithms that give the same bits in every run")
 WORKSPACE_LIMIT = Option(
     "workspace_limit",
     Value(values.parse_bytes, "BYTES"),
-    "use only algorithms that need at most this much workspace",
+    "use only algorithms that need at most BYTES of temporary memory (workspace)",
 )
 WEIGHT_PREPROCESS = Switch(
     "weight_preprocess",
@@ -289,7 +295,7 @@ WEIGHT_PREPROCESS = Switch(
 )
 WINOGRAD_TRANSFORM = Switch(
     "winograd_transform",
-    "with --weight-preprocess, use winograd for each convolution where the search chose it",
+    "use a winograd algorithm wherever --fast-run or its cache has one, even if it is slower",
 )
 
 # Optimisation and execution of the graph
@@ -297,31 +303,31 @@ WINOGRAD_TRANSFORM = Switch(
 IN_GRAPH = Group("graph", "optimisation and execution of the graph")
 
 OPTIMIZE_FOR_INFERENCE = Switch(
-    "optimize_for_inference", "optimise the graph as the engine does when it dumps a model"
+    "optimize_for_inference", "optimise the graph as the engine does when it writes a model file"
 )
 ENABLE_FUSE_CONV_BIAS_NONLINEARITY = Switch(
-    "enable_fuse_conv_bias_nonlinearity", "fuse convolution, bias and activation"
+    "enable_fuse_conv_bias_nonlinearity", "fuse a convolution with the bias and activation after it"
 )
 ENABLE_FUSE_CONV_BIAS_WITH_Z = Switch(
-    "enable_fuse_conv_bias_with_z", "fuse convolution, bias, sum and activation"
+    "enable_fuse_conv_bias_with_z", "fuse a convolution with the bias, sum and activation after it"
 )
 ENABLE_FUSE_PREPROCESS = Switch(
-    "enable_fuse_preprocess", "fuse cast, padding and transposition of the input"
+    "enable_fuse_preprocess", "fuse cast, padding and transposition of the input into one operator"
 )
-ENABLE_IOC16 = Switch("enable_ioc16", "keep and compute tensors as float16")
-ENABLE_JIT = Switch("enable_jit", "compile chains of elementwise operators")
+ENABLE_IOC16 = Switch("enable_ioc16", "store tensors as float16, and compute in float16")
+ENABLE_JIT = Switch("enable_jit", "compile each chain of elementwise operators into one kernel")
 TENSORRT = Switch("tensorrt", "use TensorRT for every operator that TensorRT supports")
 TENSORRT_CACHE = Option(
     "tensorrt_cache",
     READ_FILE,
-    "file in which the engines built by TensorRT are kept",
+    "file in which lar keeps the engines that TensorRT has built, for later runs",
     purpose="cache",
 )
 CONST_SHAPE = Switch("const_shape", "treat the shapes of the inputs as constant")
 FAKE_FIRST = Switch(
-    "fake_first", "in the first execution, allocate and dispatch, but do not compute"
+    "fake_first", "in the first execution, allocate memory and dispatch, but compute nothing"
 )
-NO_SANITY_CHECK = Switch("no_sanity_check", "skip the engine's check of the first execution")
+NO_SANITY_CHECK = Switch("no_sanity_check", "skip the engine's checks during the first execution")
 RECORD_COMP_SEQ = Switch(
     "record_comp_seq", "record the first execution and replay it in all later executions"
 )
@@ -333,12 +339,12 @@ DISABLE_MEM_OPT = Switch("disable_mem_opt", "do not reuse memory between operato
 GRAPH_OPTIMIZATION_LEVEL = Option(
     "graph_optimization_level",
     Word("disable", "basic", "extended", "all"),
-    "how far the engine optimises the graph",
+    "how much the engine optimises the graph (default all)",
 )
 DISABLE_OPTIMIZER = Option(
     "disable_optimizer",
     NAME,
-    "turn off a graph optimiser of the engine, or several: A,B",
+    "turn off the engine's graph optimiser NAME; A,B turns off two optimisers",
     repeatable=True,
     joined_by=",",
 )
@@ -352,21 +358,21 @@ PRECISION = Option(
 
 IN_MODEL = Group("model", "model files and operators")
 
-MODEL_DUMP = Option("model_dump", NEW_FILE, "write the model after the options have changed it")
+MODEL_DUMP = Option("model_dump", NEW_FILE, "write the model as changed by the other options")
 PACKED_MODEL_DUMP = Option(
     "packed_model_dump", NEW_FILE, "write the model in the engine's packed format"
 )
 PACK_INFO_JSON = Option(
-    "pack_info_json", READ_FILE, "put the settings in this JSON file into the packed model"
+    "pack_info_json", READ_FILE, "add the settings in this JSON file to the packed model"
 )
-PACK_CACHE = Option("pack_cache", READ_FILE, "put this fast-run cache file into the packed model")
+PACK_CACHE = Option("pack_cache", READ_FILE, "add this fast-run cache file to the packed model")
 ALLOW_EXTERNAL_DATA = Option(
     "allow_external_data",
     Value(values.parse_path, "DIR"),
-    "let the model read weights from DIR, outside its own folder",
+    "let the model read weights from the folder DIR too, not only from the model's folder",
     repeatable=True,
 )
-C_OPR_LIB = Option("c_opr_lib", READ_FILE, "load a library of operators written in C")
+C_OPR_LIB = Option("c_opr_lib", READ_FILE, "load custom operators from this shared library")
 
 # Dumps of tensors
 
@@ -375,14 +381,14 @@ IN_DUMP = Group("dump", "dumps of tensors", "dump")
 BIN_OUT_DUMP = Option(
     "bin_out_dump",
     NEW_FOLDER,
-    "write the outputs of each run into this new folder, one file for each tensor",
+    "write the outputs of each iteration into this new folder, one file for each tensor",
 )
 BIN_IO_DUMP = Option(
     "bin_io_dump",
     NEW_FOLDER,
     "write what each operator computes into this new folder, one file for each tensor",
 )
-IO_DUMP = Option("io_dump", NEW_FILE, "write what each operator computes, as text")
+IO_DUMP = Option("io_dump", NEW_FILE, "write what each operator computes into FILE, as text")
 IO_DUMP_STDOUT = Switch(
     "io_dump_stdout",
     "at the end of the run, print on standard output what each operator computes, as text",
@@ -396,9 +402,9 @@ IO_DUMP_STDERR = Switch(
 DUMP_FILTER = Option(
     "dump_filter",
     Value(values.parse_pattern, "REGEX"),
-    "dump only variables whose name or operator matches REGEX",
+    "dump a tensor only if its name, or the name of its operator, matches REGEX",
 )
-OVERWRITE = Switch("overwrite", "replace the dump in a folder that is not empty", purpose="run")
+OVERWRITE = Switch("overwrite", "replace the old dump if the folder is not empty", purpose="run")
 
 # Profiles
 
@@ -407,24 +413,24 @@ IN_PROFILE = Group("profile", "profiles", "profile")
 PROFILE = Option(
     "profile",
     NEW_FILE,
-    "write the time of each operator in each iteration (`lar report FILE` prints it)",
+    "write the time of each operator in each iteration; `lar report FILE` prints these times",
 )
 PROFILE_HOST = Option(
     "profile_host",
     NEW_FILE,
-    "write what --profile writes, and the time that the host takes to dispatch each operator",
+    "write what --profile writes, and also how long the host takes to dispatch each operator",
 )
-PROFILE_RAW = Option("profile_raw", NEW_FILE, "write the engine's own profile")
+PROFILE_RAW = Option("profile_raw", NEW_FILE, "write the profile that the engine itself makes")
 PROFILE_MEMORY = Switch(
     "profile_memory", "add to the profile the memory that operators allocate and free"
 )
 PROFILE_SYSCALLS = Switch(
-    "profile_syscalls", "add to the profile the calls of the operating system (needs strace)"
+    "profile_syscalls", "add the system calls to the profile (this needs the program strace)"
 )
 RANGE_BY = Option(
     "range_by",
     Value(values.parse_range, "REGEX=NAME"),
-    "in the profile, mark operators that match REGEX as a range called NAME; may be given again",
+    "give the time of operators that match REGEX a NAME in the profile; may be given several times",
     repeatable=True,
 )
 
@@ -435,7 +441,7 @@ IN_CHECK = Group("check", "checks", "check")
 RANGE = Option(
     "range",
     Value(values.parse_limit, "LIMIT"),
-    "fail if any value is NaN or its magnitude exceeds LIMIT",
+    "fail if a computed value is NaN, or greater than LIMIT in magnitude",
 )
 CHECK_VAR_VALUE = Option(
     "check_var_value",
@@ -444,27 +450,27 @@ CHECK_VAR_VALUE = Option(
 )
 CHECK_DISPATCH = Switch("check_dispatch", "fail if an operator starts no kernel on the CPU")
 DISABLE_ASSERT_THROW = Switch(
-    "disable_assert_throw", "warn instead of failing if an output differs from the expected one"
+    "disable_assert_throw", "warn instead of failing if an output of a testcase is wrong"
 )
 
 # Reports of a run
 
 IN_REPORT = Group("report", "reports of a run", "report")
 
-MODEL_INFO = Switch("model_info", "before the run, print what the model holds")
-JSON = Option("json", NEW_FILE, "write the whole result as JSON; - is standard output")
+MODEL_INFO = Switch("model_info", "before the run, print the model's inputs, outputs and operators")
+JSON = Option("json", NEW_FILE, "write the whole result as JSON; FILE - means standard output")
 CSV = Option(
-    "csv", NEW_FILE, "write the result as CSV, one row for each iteration; - is standard output"
+    "csv", NEW_FILE, "write a CSV with a row for each iteration; FILE - means standard output"
 )
-HTML = Option("html", NEW_FILE, "write the result as an HTML page; - is standard output")
+HTML = Option("html", NEW_FILE, "write the result as an HTML page; FILE - means standard output")
 SAVE = Switch("save", "keep the result in a store that `lar history` reads")
-TAG = Option("tag", Value(values.parse_tag, "TAG"), "keep the result with this tag")
-STORE = Option("store", NEW_FILE, "keep the result in this store instead of the user's own")
+TAG = Option("tag", Value(values.parse_tag, "TAG"), "with --save, give the stored result this tag")
+STORE = Option("store", NEW_FILE, "with --save, use this store instead of the user's own store")
 VERBOSE = Switch("verbose", "show what the engine itself prints", purpose="setting")
 GET_STATIC_MEM_INFO = Option(
     "get_static_mem_info",
     NEW_FOLDER,
-    "write the plan of the static memory into this new folder",
+    "write the engine's memory plan (which operators use which memory) into this new folder",
     purpose="setting",
 )
 
@@ -475,7 +481,7 @@ IN_FARM = Group("farm", "other machines", "farm")
 SCHEDULER = Option(
     "scheduler",
     Value(str, "dask://HOST:PORT"),
-    "run on a worker of this Dask scheduler (`lar help farm`)",
+    "run on a worker of this Dask scheduler (see `lar help farm`)",
 )
 ON = Option("on", Value(str, "LABEL"), "with --scheduler, use a worker that has this label")
 
@@ -484,13 +490,13 @@ ON = Option("on", Value(str, "LABEL"), "with --scheduler, use a worker that has 
 IN_DEBUG = Group("debug", "finding faults", "debug")
 
 IN_PROCESS = Switch(
-    "in_process", "run without a worker process and its time limits, for a debugger"
+    "in_process", "run the model in lar's own process, without time limits, for a debugger"
 )
 DEBUG = Switch("debug", "show the traceback of an error")
 MAX_FILE_SIZE = Option(
     "max_file_size",
     Value(values.parse_bytes, "SIZE"),
-    "let lar read files of up to SIZE, such as 8G; for a packed file, the unpacked size counts too",
+    "let lar read files of up to SIZE, such as 8G; SIZE also limits the decompressed content",
 )
 
 
@@ -554,7 +560,7 @@ def check_typed(options: Mapping[str, Any], typed: Mapping[str, Any], own: Colle
 def find_untyped(options: Mapping[str, Any], typed: Mapping[str, Any], own: Collection[str]) -> str:
     """Return the first flag, with its value, that a file sets but only the user may set.
 
-    The text is empty if the file sets no flag of this kind.
+    The text is empty if the file sets no flag that only the user may set.
 
     Args:
         options: what the file sets.

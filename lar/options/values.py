@@ -173,7 +173,7 @@ def parse_check_interval(text: str) -> str:
 
 
 def parse_path(text: str) -> str:
-    """Return a path unchanged, but refuse an empty path, as from an unset shell variable."""
+    """Return a path unchanged; refuse an empty path, which an unset shell variable gives."""
     require(text, "the name of the file or folder is empty")
     return text
 

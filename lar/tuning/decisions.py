@@ -271,7 +271,7 @@ class Survey:
         """The candidates that may win, the best first.
 
         Each of these candidates seems better than the plain run by at least the margin. The
-        baseline is in the list too.
+        list has the baseline too.
         """
         able = best_first(self.evidence, self.evidence.able)
         limit = -math.log1p(self.request.margin)
@@ -284,7 +284,7 @@ class Survey:
     # The next step
 
     def plain_runs(self) -> Step | None:
-        """Return the first step, the plain run of each model, or None if already measured."""
+        """Return the step that measures the plain run of each model, or None after this step."""
         if BASELINE in self.evidence.scores:
             return None
         plains = tuple(it.plain for it in self.combinations if self.fate(it.plain) == "ok")
@@ -293,7 +293,7 @@ class Survey:
     def find_step(self, left: float, *, may_look: bool) -> Step | None:
         """Return the most useful next step for the time left, or None if no step can help.
 
-        With `may_look`, the step may measure single choices.
+        If `may_look` is true, the step may measure single choices.
         """
         if may_look and (firsts := self.pick(self.singles("first"))):
             return self.round_of(firsts, 0)  # rivals wait
@@ -338,9 +338,10 @@ class Survey:
         ]
 
     def is_settled(self, candidate: Candidate) -> bool:
-        """Return whether more processes could no longer show that a candidate wins.
+        """Return whether it is useless to measure more processes of a candidate.
 
-        A candidate wins if it beats the best by the margin.
+        Either the processes so far would have shown that the candidate beats the best candidate by
+        the margin, or the candidate has already had the most processes that are allowed.
         """
         found = self.evidence.compare(self.best, candidate)
         if found is None:
@@ -521,7 +522,10 @@ class Survey:
                     yield found
 
     def search_seconds(self, candidate: Candidate) -> float:
-        """Return the expected seconds of a search: those of the model's last search, or a guess."""
+        """Return how many seconds a search will probably take.
+
+        This is the time of the model's last search. Without an earlier search, it is a guess.
+        """
         known = [
             result.wall_seconds
             for other, result in self.evidence.searches.items()

@@ -1,8 +1,9 @@
 """Judges the candidates of a search by the processes that were measured.
 
 Each process gives the result of a run (`RunResult`). The processes of one round, which include the
-plain run of the first model, took turns on one machine. So the state of the machine hardly affects
-the ratio of two processes. `lar.measurement.differences` decides which candidate is faster.
+plain run of the first model, took turns on one machine. Therefore the ratio of two processes hardly
+depends on the state of the machine. `lar.measurement.differences` decides which candidate is
+faster.
 
 The objective of a search is one number for each process: latency, throughput, memory or p99.
 """
@@ -123,7 +124,7 @@ class Evidence:
 
     @cached_property
     def searches(self) -> dict[Candidate, RunResult]:
-        """The result of the last search of each candidate, even if it filled no cache."""
+        """The result of the last search of each candidate, even if the search filled no cache."""
         return {it.candidate: it.result for it in self.trials if it.kind == "search"}
 
     @property
@@ -181,10 +182,10 @@ class Evidence:
     def proof_of(self, candidate: Candidate) -> tuple[list[float], int]:
         """Return the log ratios for the proof of a candidate, and how many candidates need a proof.
 
-        The more candidates need a proof, the smaller is the risk of an error that each may take.
-        The proof does not use the first process of a candidate, since the candidate was chosen by
-        this process. For a plain run all ratios are used, since a plain run is not chosen by its
-        first process.
+        If many candidates need a proof, each proof must have a smaller risk of error. The proof
+        does not use the first process of a candidate, since the candidate was chosen by this
+        process. For a plain run all ratios are used, since a plain run is not chosen by its first
+        process.
         """
         ratios = self.log_ratios(BASELINE, candidate)
         if not candidate.choices:

@@ -152,7 +152,7 @@ def find_best(survey: Survey) -> Candidate:
     """Return the candidate that won.
 
     The winner is the first candidate that is proven to be better than the plain run, or else the
-    first candidate that is likely to be better. Other work may disturb the search so
+    first candidate that is likely to be better. Other work on the machine may disturb the search so
     much that no candidate is proven or likely to be better. Then the winner is the candidate with
     the shortest iteration, if this iteration is far shorter than any iteration of the plain run.
     """

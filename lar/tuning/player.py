@@ -72,7 +72,8 @@ class Entrant:
 class RoundOrder:
     """A round to play, in which the baseline comes first.
 
-    `seconds` is how long to measure. A process that is not ready within `left_seconds` is ended.
+    `seconds` is how long the round measures. A process that is not ready within `left_seconds` is
+    ended.
     """
 
     number: int
@@ -84,7 +85,7 @@ class RoundOrder:
 
 
 class Player(Protocol):
-    """Plays rounds, on this machine or on others."""
+    """Plays rounds, on this machine or on other machines."""
 
     def play(self, order: RoundOrder, show: Show, keep: Keep) -> None:
         """Play a round, and keep the result of each process as soon as the process has ended."""
@@ -94,7 +95,7 @@ class Player(Protocol):
 
 
 class LocalPlayer:
-    """Plays rounds on this machine; its temporary files are in a folder."""
+    """Plays rounds on this machine, and keeps temporary files in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -190,7 +191,8 @@ def samples_of(turns: list[Turn]) -> Samples:
 def judge_numbers(result: RunResult, found: OutputDifference | None) -> RunResult:
     """Return a process's result, with the error of its outputs relative to the plain run's outputs.
 
-    The result becomes a failure if the outputs differ or cannot be compared.
+    The result becomes a failure if the outputs differ from the plain run's outputs, or cannot be
+    compared with the plain run's outputs.
     """
     if found is None:
         if not result.outputs:

@@ -104,7 +104,7 @@ def tune(
 
     Raises:
         UsageError: a model, an option or a value cannot be used.
-        LarError: the plain run does not end well.
+        LarError: the plain run fails.
     """
     check_keys(options, tune.__kwdefaults__)
     given = list_models(models)
@@ -348,7 +348,10 @@ class Search:
         return {key: self.session.cache_place(name) for key in keys}
 
     def entrant_of(self, candidate: Candidate, seconds: float) -> Entrant:
-        """Return a candidate as the entrant of a round; `seconds` is the time of an iteration."""
+        """Return a candidate as the entrant of a round.
+
+        `seconds` is the time of an iteration.
+        """
         variant = self.plan(candidate, "round")
         if variant.spec is None:  # the candidate's cache is gone
             raise variant.failure.to_error() if variant.failure else LarError("cannot be run")

@@ -1,7 +1,7 @@
 """The session of a search: a store of results like that of `lar history`, with cache files.
 
-The tag of a result names its round and candidate: `round 3: nchw44 + 2 threads`. Results of another
-model, machine, engine or command are not used.
+The tag of a result names its round and its candidate, as in `round 3: nchw44 + 2 threads`. Results
+of another model, machine, engine or command are not used.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def identity_of(machine: MachineFacts) -> tuple[object, ...]:
 
 
 def contents_of(model: ModelFile) -> tuple[object, ...]:
-    """Return the checksums that distinguish a model from others of the same name."""
+    """Return the checksums that distinguish a model from other models with the same name."""
     return model.sha256, sorted(model.weights.values())
 
 
@@ -72,7 +72,9 @@ def read_facts(
     machine: MachineFacts | None = None,
     versions: Mapping[str, str] | None = None,
 ) -> Facts:
-    """Return the facts of this machine, or of another `machine` with its engines' `versions`.
+    """Return the facts of this machine, or of `machine`.
+
+    `versions` are the versions of the engines on `machine`.
 
     Raises:
         UsageError: a model is missing or cannot be read.

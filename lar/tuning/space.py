@@ -107,7 +107,8 @@ def choose_listed(
 ) -> tuple[Dimension, ...]:
     """Return the dimensions that a space file lists, with choices given by name or by flags.
 
-    `others` are the dimensions that other engines declare; their choices are ignored.
+    `others` are the dimensions that other engines declare. The choices of these dimensions are
+    ignored.
 
     Raises:
         UsageError: a string is neither a choice's name nor flags, or a choice is given twice.
@@ -261,7 +262,7 @@ def survey_space(
     """Return the choices to try with a model on this machine, and the choices that are left out.
 
     `options` are the user's options, for all candidates. A choice that sets an option given by the
-    user is not tried. If `asked` already has spaces, these spaces are ignored.
+    user is not tried. The spaces in `asked` are ignored.
 
     Raises:
         UsageError: the plain run of the model is refused, or the file of the space is wrong.
@@ -325,7 +326,7 @@ def take_given_caches(
     """Yield the dimensions with one more choice for each cache that the user gives.
 
     The given cache competes with the cache that a search fills. The given cache is removed from
-    `shared`, so that only candidates with this choice use it.
+    `shared`, so that only candidates with this choice use this cache.
     """
     for dimension in dimensions:
         keys = {choice.cache for choice in dimension.choices} & shared.keys()
@@ -399,10 +400,10 @@ def plan_candidate(
 ) -> Variant:
     """Return the run of a candidate: a variant with its spec, or with the reason for a refusal.
 
-    `caches` has cache files by the key of the option that names the file. With `searching`, the run
-    fills the candidate's cache. If the file of a candidate's cache is missing, the variant has no
-    spec. In this case only the rules of options are checked, and the variant has a failure if the
-    rules refuse the run.
+    `caches` has cache files by the key of the option that names the file. If `searching`
+    is true, the run fills the candidate's cache. If the file of a candidate's cache is missing, the
+    variant has no spec. In this case only the rules of options are checked, and the variant has a
+    failure if the rules refuse the run.
     """
     space = spaces[candidate.model]
     options: dict[str, Any] = dict(options_of(candidate, space))
@@ -525,9 +526,9 @@ def find_engines(
 ) -> list[str]:
     """Return the engines that run a model in a search.
 
-    A requested engine runs the model if the engine reads its format. Without a request, the engine
-    that a run would use is returned. `all` stands for all installed engines except exact engines,
-    which are slow.
+    A requested engine runs the model if the engine reads the model's format. Without a request, the
+    engine that a run would use is returned. `all` stands for all installed engines except exact
+    engines, which are slow.
 
     Raises:
         UsageError: a requested engine does not exist, or no engine reads the model.

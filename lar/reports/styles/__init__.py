@@ -153,7 +153,7 @@ STYLES: Mapping[str, Style] = {
     ),
     "ncu": Style(
         "lar.reports.styles.ncu",
-        "operators against the peak of this machine; --metrics prints Nsight Compute's metrics",
+        "operators against the peak of this machine, or with --metrics Nsight Compute's metrics",
         options=frozenset({"sort", "top", "group_by", "filter", "view", "time_unit", "metrics"}),
         sorts=(
             *("time", "calls", "disturbed", "median", "p90", "mean", "min", "max", "total"),
@@ -179,7 +179,7 @@ STYLES: Mapping[str, Style] = {
     ),
     "diff": Style(
         "lar.reports.styles.diff",
-        "two profiles side by side; with three pairs or more, what differs",
+        "two profiles side by side, or a verdict on three pairs of profiles or more",
         options=frozenset({"top", "sort", "group_by", "filter", "time_unit"}),
         sorts=("change", "percent", "a", "b", "calls", "name"),
         groups=("name", "type", "module"),
