@@ -469,7 +469,7 @@ def growth_of(found: TensorComparison, sources: Iterable[TensorComparison]) -> f
 
     The factor is infinite if the tensor has an error but its inputs have none. One factor is
     computed for the error of the whole tensor, and one for the error of the worst element. The
-    larger factor is returned, since a fault may concern a single element.
+    result is the larger of the two factors, since a fault may concern only one element.
     """
     before = [error_of(source) for source in sources]
     growths = [0.0]

@@ -199,8 +199,8 @@ class Graph:
     def find_outputs(self) -> list[Node]:
         """Return the outputs of the model in the model's order.
 
-        The list is empty if the dump does not name the outputs. Each element of a sequence is an
-        output.
+        The list is empty if the dump does not name the outputs. If an output of the model is a
+        sequence of tensors, each of these tensors is an output in the result.
         """
         named: dict[str, list[Node]] = defaultdict(list)
         for node in self.nodes if self.dump.index.outputs else ():
@@ -296,8 +296,8 @@ def reach(
 ) -> tuple[list[Node], list[Node]]:
     """Follow `step` from node to node, up to the nearest nodes in `stops`.
 
-    Return the nodes on the way, and the nearest nodes in `stops`. Both lists are in the graph's
-    order.
+    Return the nodes on the way, and the nearest nodes in `stops`. The two returned lists are in the
+    graph's order.
     """
     between = walk([node], lambda it: (each for each in step(it) if each not in stops))
     ends = {each for it in between for each in step(it) if each in stops}

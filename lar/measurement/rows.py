@@ -199,8 +199,8 @@ def reach_back(
     """Return the wait of each reading.
 
     A wait that only a later reading shows is moved to the reading in which it happened. A thread
-    that waits through several readings reports its wait when it runs again. So `before` has, for
-    each reading, the part of the reading's longest wait that lies before the previous reading.
+    that waits through several readings reports its wait when it runs again. For each reading,
+    `before` has the part of the longest wait that lies before the previous reading.
     """
     reached = list(delays)
     begins = [0, *(int(end) for end in ends)]
@@ -331,7 +331,7 @@ def share_out(
 ) -> Computed | None:
     """Divide the seconds of each reading between its iterations.
 
-    The parts are in proportion to the times of the iterations.
+    Each iteration gets a part in proportion to the duration of the iteration.
 
     If `active` is empty, `figures` are the seconds of waiting, and the wait of an iteration is at
     most as long as the iteration. If `active` is not empty, `figures` are the seconds of CPU time.

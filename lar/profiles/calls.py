@@ -211,7 +211,7 @@ def counts_for(piece: Piece, outer: Piece) -> bool:
     """Return whether the work of a piece is added to the work of the call around it.
 
     The work of an operator with a duration of 0 is not added to an operator that begins at the same
-    time. The clock is coarse. So two operators with the same start time probably ran one after the
+    time. The clock is coarse. Two operators with the same start time probably ran one after the
     other.
     """
     if piece.call.kind != "operator" or outer.call.kind == "range":

@@ -121,8 +121,8 @@ class Rule(NamedTuple):
     `fill` is repeated over each column, and `middle` stands between columns.
 
     By default, the part of the rule over a column is `added` characters longer than the column. If
-    `longest` is not 0, this part is as wide as the column, but has at most `longest` characters. If
-    `fixed` is not 0, the part over each column has `fixed` characters.
+    `longest` is not 0, the part over each column is as wide as the column, but has at most
+    `longest` characters. If `fixed` is not 0, the part over each column has `fixed` characters.
     """
 
     fill: str = "-"

@@ -1,7 +1,7 @@
 """The reports of `lar tune`: the result of a search, and the choices that a search would try.
 
-The result has a ranking, the best command and a verdict. The list of choices has the choices for
-each model, and the choices that are left out, with the reasons.
+The report of a search has a ranking, the best command and a verdict. The list of choices has the
+choices for each model, and the choices that are left out, with the reasons.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ NOT_IN_TURNS = "one side was run after the other, on a machine that did somethin
 class Check:
     """The verdict on new runs of one kind against runs of the baseline.
 
-    `new` and `baseline` are the runs whose times can be trusted; `left_out` is the number of runs
+    `new` and `baseline` have only runs whose times can be trusted. `left_out` is the number of runs
     whose times cannot be trusted. `unit` says whether single runs or sittings (groups of runs made
     within minutes) are compared. `figure` is the kind of times that is compared.
     """
@@ -180,7 +180,7 @@ def sittings_of(runs: Sequence[Run]) -> list[list[Run]]:
 
 
 def moment_of(started_at: str) -> float | None:
-    """Return when a run was started, in seconds, or None if unknown, as for a log."""
+    """Return when a run was started, in seconds since 1970, or None if this is unknown."""
     try:
         return datetime.fromisoformat(started_at).timestamp()
     except (ValueError, OverflowError):
@@ -252,7 +252,7 @@ class Row:
 
     @cached_property
     def interval(self) -> Interval | None:
-        """The interval of the median: over several runs, or over the samples of a single run."""
+        """The interval of the median: from several runs' medians, or from one run's samples."""
         if len(self.timed) == 1:
             return median_interval(self.timed[0].times)
         # The interval of their ratio to one second, in which each run is one value.
@@ -338,7 +338,7 @@ def match(
 
 
 def has(row: Row, wanted: Mapping[str, str]) -> bool:
-    """Return whether a row has these facts."""
+    """Return whether a row has all the facts in `wanted`."""
     return all(row.facts[name] == value for name, value in wanted.items())
 
 
@@ -362,8 +362,8 @@ class SideBySide:
     """A table of results.
 
     The times of all rows are of the kind `figure`. `varying` are the names of the facts that differ
-    between rows; `common` has the other facts. `has_names` is False if rows combine results by
-    facts.
+    between rows; `common` has the facts in which all rows agree. `has_names` is False if rows
+    combine results by facts.
     """
 
     figure: Figure

@@ -1,8 +1,8 @@
 """The style `diff`: compares the iterations and operators of two commands by pairs of profiles.
 
-Operators of A and B that compute the same values are joined. An operator that is not joined belongs
-to A alone or to B alone. The time of an operator excludes the operators inside it, and is scaled to
-an iteration without the profiler.
+Operators of A and B that compute the same values are joined. An operator that was joined with no
+operator of the other side belongs to A alone or to B alone. The time of an operator excludes the
+operators inside it, and is scaled to an iteration without the profiler.
 """
 
 from __future__ import annotations
