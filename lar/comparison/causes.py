@@ -11,7 +11,7 @@ This module also finds quantised tensors with a wrong scale, even if the only er
 A scale that is too coarse causes only larger rounding errors, so the error alone does not show the
 fault. The values of the more exact side show which range the scale must cover. An engine may
 multiply the integers of a bias by the scale of the operator's input. If the scale of the operator's
-input is wrong, the values of the bias are wrong by the same factor.
+input is wrong, the values of the bias are wrong by the same factor as this scale.
 """
 
 from __future__ import annotations

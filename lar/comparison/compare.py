@@ -419,7 +419,7 @@ class TensorOverItems:
         self.single.add(item, found.single)
 
     def sum_up(self) -> TensorComparison:
-        """Return the comparison from the worst item of a data set, and the errors over all."""
+        """Return the worst item's comparison, with the errors over all items of the data set."""
         return replace(
             self.worst,
             single=self.single.worst,

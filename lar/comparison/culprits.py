@@ -109,9 +109,9 @@ class Prover:
     def prove(self, pair: Pair, *, though_right: bool = False) -> Alone:
         """Run the operators of a pair alone, with the expected values as inputs.
 
-        If the output differs or `though_right` is set, each side is also checked by itself. In this
-        check, a side's operators run alone with the inputs in that side's dump, and must give the
-        output in that side's dump.
+        If the output differs or `though_right` is set, each side is also checked by itself. To
+        check a side by itself, lar runs the side's operators alone, with the inputs in the side's
+        dump; the output must agree with the output in this dump.
 
         Raises:
             DumpError: a tensor is missing or damaged.
@@ -222,7 +222,7 @@ def stored_as(pair: Pair, values: tuple[Values, Values], axes: Collection[int]) 
     """Return the expected values of a pair in the type, shape and layout of the actual tensor.
 
     `axes` is the order of the actual tensor's axes that matches the expected tensor's axes. `axes`
-    is empty if both tensors have the same order.
+    is empty if the axes of both tensors have the same order.
 
     Raises:
         LarError: values of this type cannot be fed to an operator.
@@ -420,7 +420,7 @@ class Search:
     def take_slightly_wrong(self, pairs: Iterable[Pair]) -> None:
         """Blame the first pair whose error is at least `SUSPECT` times the tolerance.
 
-        lar calls this function if the outputs of the models differ, but no operator's output
+        This function is called if the outputs of the models differ, but no operator's output
         differs when the operator is run alone. After the first pair, errors grow as rounding errors
         do, so that later pairs are not blamed.
         """
@@ -432,7 +432,7 @@ class Search:
                 break
 
     def heals(self, pair: Pair, alone: Alone) -> bool:
-        """Return whether the difference of a pair vanishes in the pairs behind it.
+        """Return whether a pair's difference vanishes in the pairs that are computed from it.
 
         If the difference vanishes, the two tensors are different quantities, and no operator is at
         fault. For example, only one of the two tensors has been multiplied by a factor, because the

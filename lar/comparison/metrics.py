@@ -298,7 +298,7 @@ class PairOfBlocks:
         return self.bounds
 
     def element(self, found: Array) -> Element:
-        """Return the element of this block at the place where an array is greatest."""
+        """Return the element of this block at the index of the largest value of an array."""
         place = int(found.argmax())
         index = map(int, np.unravel_index(self.start + place, self.shape))
         actual, expected = (str(side[place]) for side in self.raw)

@@ -16,7 +16,7 @@ the sum adds no error. Weights that are stored in the coarse type add a rounding
 An operator also passes on the errors of its inputs. An addition or a maximum adds up the errors of
 its inputs, and other operators may enlarge the errors several times. An error is the length of the
 difference, divided by the length of the tensor. An operator is at fault if its error is much larger
-than the error that these rules give.
+than the rounding error that the rules in this module allow.
 
 The rules for rounding apply to sides that compute in a type coarser than float32. Two float32 runs
 are compared with a fixed tolerance, which is smaller than the error of a cast to any coarser type.
@@ -210,7 +210,7 @@ class Rounding:
         self.one_model = len({graph.dump.index.model_sha256 for graph in graphs}) == 1
 
     def among(self, pairs: Iterable[Pair]) -> Rounding:
-        """Return a copy of this object with only these pairs."""
+        """Return a copy of this object with only the given pairs."""
         other = copy(self)
         other.by_node = {node: pair for pair in pairs for node in pair[:2]}
         return other

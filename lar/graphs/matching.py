@@ -320,7 +320,7 @@ class Matching:
     # Names
 
     def unique_names(self, nodes: Iterable[Node]) -> dict[str, Node]:
-        """Return the nodes by name.
+        """Return a mapping from each unique name to the node of this name.
 
         Names that an engine made up, and names that several nodes have, are left out.
         """

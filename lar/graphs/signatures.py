@@ -379,7 +379,7 @@ def squeezed(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def family_of(dtype: str) -> str:
-    """Return the family of a type: `complex`, `float`, `bool` or `int`.
+    """Return the family of a type: complex, float, bool or int.
 
     MegEngine's quantised types stand for real numbers, even if the scale is unknown.
     """

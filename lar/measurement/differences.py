@@ -388,7 +388,7 @@ def signs_agree(rounds: Sequence[Sequence[float]], alpha: float) -> bool:
 
 
 def look_from(processes: int) -> tuple[int, float]:
-    """Return the next number of processes for a judgement, and the part of `ALPHA` used there.
+    """Return the next number of processes at which lar judges, and the part of `ALPHA` to use then.
 
     The returned number of processes is `processes` or more.
     """
@@ -396,7 +396,7 @@ def look_from(processes: int) -> tuple[int, float]:
 
 
 def looks() -> Iterator[tuple[int, float]]:
-    """Yield each number of processes for a judgement, and the part of `ALPHA` used there."""
+    """Yield each number of processes at which lar judges, and the part of `ALPHA` to use then."""
     processes, share = FIRST_LOOK, FIRST_SHARE
     while True:
         yield processes, share

@@ -10,7 +10,7 @@ once.
 
 The library is OpenBLAS, which chooses its code by the model of the processor. If OpenBLAS does not
 know a new processor, it may choose code for processors of 2004, and then products take four times
-as long. lar therefore sets `OPENBLAS_CORETYPE` to code that fits the processor's instruction sets,
+as long. Therefore lar sets `OPENBLAS_CORETYPE` to code that fits the processor's instruction sets,
 unless the user has set this variable.
 
 Each peak is kept in the file lar/peaks/MACHINE-THREADS.json among the user's data. The file is a

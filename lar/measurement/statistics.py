@@ -24,7 +24,8 @@ and Meeker, Statistical Intervals, chapter 5).
 Simulations check the interval; some are in `tests/measurement/test_statistics.py`. The 95 %
 interval contains the median of the process in 92 to 98 % of cases, if there are enough samples: 20
 independent samples, 50 samples with a correlation of 0.7 between neighbours, 200 samples with a
-correlation of 0.9, or about ten bursts. The interval cannot contain a disturbance that comes later.
+correlation of 0.9, or about ten bursts. The interval says nothing about a disturbance that comes
+after the last sample.
 """
 
 from __future__ import annotations
@@ -250,8 +251,8 @@ def slowed_of(end_to_end: Sequence[float], probes: Sequence[float | None]) -> tu
     A probe is a short, fixed computation.
 
     The result is empty if samples with fast probes are not faster than samples with slow probes.
-    Mood's median test compares both groups of samples: among the samples above the common median,
-    more samples must have slow probes than chance explains.
+    Mood's median test compares the samples with slow and with usual probes: among the samples above
+    the common median, more samples must have slow probes than chance explains.
     """
     limit = SLOW_PROBE * (percentile_of_known(probes, USUAL_RANK) or 0.0)
     slow, usual = array("d"), array("d")  # the times of their samples
@@ -363,7 +364,7 @@ def low_frequencies(series: Iterable[float], count: int) -> list[float]:
 
 @lru_cache(maxsize=8)
 def cosines(blocks: int) -> list[list[float]]:
-    """Return the lowest cosine waves of a cosine transform, each as a list of `blocks` values."""
+    """Return the cosine waves of lowest frequency, each as a list of `blocks` values."""
     return [
         [math.cos(math.pi * wave * (block + 0.5) / blocks) for block in range(blocks)]
         for wave in range(1, min(FREQUENCIES, blocks - 1) + 1)

@@ -176,7 +176,7 @@ def in_turn(samples: Samples, left_out: Collection[int]) -> Sequence[float]:
 def calm_median(samples: Samples) -> float | None:
     """Return the median of the undisturbed iterations, or None if too few were undisturbed.
 
-    If nothing disturbed the run, a single iteration is enough.
+    If nothing disturbed the run, a median of a single iteration is returned too.
     """
     disturbed = disturbed_in(samples)
     calm = in_turn(samples, disturbed)

@@ -98,9 +98,9 @@ class Piece(NamedTuple):
 def calls_of(profile: Profile) -> Sequence[Call]:
     """Return the calls of the timed iterations.
 
-    First come ranges, then calls of the engine, then operators, each group in the order of time.
-    After the operators come ranges around iterations, activities of a device, and the cost of
-    profiling.
+    In the returned list, ranges come first, then calls of the engine, then operators, each group in
+    the order of time. Ranges around iterations, activities of a device, and the cost of profiling
+    come last in the returned list.
     """
     streams, operators = streams_of(profile), operator_calls(profile)
     ranges, spans = range_calls(profile, operators), profile.spans_of("runtime")
@@ -188,7 +188,7 @@ def pieces_of_operators(profile: Profile, calls: Sequence[Call]) -> Iterator[Pie
 
 
 def nest(pieces: Sequence[Piece]) -> None:
-    """Change the times and the memory of calls, so that a call fits the calls within it.
+    """Make the own times and the memory of calls consistent with the calls inside them.
 
     Subtract the duration of each piece from the own time of the call around the piece. Add an
     operator's device time and memory to all calls around it, except to ranges, which already

@@ -70,7 +70,7 @@ class Line(NamedTuple):
     """The slices of a thread that are drawn together.
 
     `calls` is false for iterations, layers and operators on the host, and for all slices of a
-    device. `calls` is true for other slices on the host.
+    device. `calls` is true for phases, ranges, calls, and dispatches on other threads of the host.
     """
 
     process: int

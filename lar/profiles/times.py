@@ -231,8 +231,8 @@ def self_times_of(profile: Profile) -> Sequence[int]:
 def self_host_times_of(profile: Profile) -> Sequence[int]:
     """Return the own host time of each timed execution, in nanoseconds.
 
-    The own host time is the time of the execution's dispatch. On a CPU, the time of the computation
-    is added, without inner operators.
+    The own host time is the time of the execution's dispatch. On a CPU, the own host time also
+    includes the time of the computation, without inner operators.
     """
     if profile.on_device:
         return profile.host_times_ns

@@ -8,9 +8,9 @@ A ratio of one run's latency to another run's CPU time says nothing. All runs of
 therefore compared by one figure: the latency or the CPU time. The figure is the latency, if the
 latency of each run can be trusted. If the latency of a run cannot be trusted, the figure is the CPU
 time, provided that the CPU time of each run equals the latency that the run has on a quiet machine.
-If neither figure can be trusted for all runs, the figure is the latency, and runs whose latency
-cannot be trusted are not judged. Median, minimum and items per second are computed from the same
-undisturbed iterations.
+If neither the latency nor the CPU time of all runs can be trusted, the table compares latencies,
+and runs whose latency cannot be trusted are not judged. Median, minimum and items per second are
+computed from the same undisturbed iterations.
 """
 
 from __future__ import annotations

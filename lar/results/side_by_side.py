@@ -297,7 +297,7 @@ def find_baselines(rows: Sequence[Row], varying: Sequence[str], asked: str) -> l
 
 
 def facts_asked(asked: str, varying: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Yield what `asked` may stand for: a value of a fact that varies or, if `none`, no options."""
+    """Yield the facts that `asked` may mean: one fact with this value or, if `none`, no options."""
     for fact in varying:
         yield {fact: value_asked(asked, fact)}
     if asked == "none":

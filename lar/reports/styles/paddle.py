@@ -77,7 +77,7 @@ class TimedRun:
 
     @property
     def side(self) -> Side:
-        """The side on which operators compute: CPU or GPU."""
+        """The side on which operators compute, CPU or GPU."""
         return "GPU" if self.profile.on_device else "CPU"
 
     @property
@@ -739,7 +739,7 @@ def operator_section(run: TimedRun) -> list[Table[TimeRow]]:
 def operator_table(
     run: TimedRun, rows: Sequence[TimeRow], titles: Mapping[int, str]
 ) -> list[Table[TimeRow]]:
-    """Return the table of operators; `titles` maps the number of a row to the title above."""
+    """Return the table of operators, with `titles` above some rows, by the row's number."""
     columns = (
         *(THREAD, Column[TimeRow]("Level", lambda row: row.level, in_text=False)),
         name_column(NAME_WIDTH, cut_name),
