@@ -467,7 +467,7 @@ def error_of(found: TensorComparison) -> tuple[float, float]:
 def growth_of(found: TensorComparison, sources: Iterable[TensorComparison]) -> float:
     """Return the factor by which a tensor's error exceeds the errors of its inputs.
 
-    The factor is infinite if the tensor has an error but its inputs have none. One factor is
+    The factor is infinite if the tensor has an error, but its inputs have no errors. One factor is
     computed for the error of the whole tensor, and one for the error of the worst element. The
     result is the larger of the factors for the whole tensor and for its worst element, since a
     fault may concern only one element.

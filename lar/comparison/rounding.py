@@ -329,7 +329,7 @@ class Rounding:
         """Detect a side whose weights were rounded to float16, and stored in a wider type.
 
         The side is detected only if it has several large weights, and all of them are rounded. If
-        only a single weight was rounded, this is a fault of an operator.
+        only one of several weights was rounded, the rounding is a fault of an operator.
         """
         large = [pair for pair in pairs if pair.expected.dtype == "float32"]
         large = [pair for pair in large if prod(pair.expected.shape) >= LEAST_WEIGHTS]

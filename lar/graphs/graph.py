@@ -40,9 +40,9 @@ class Node:
     """A tensor that an operator computed, or that the run was fed with.
 
     `tensor` is None if the dump does not hold the tensor. `parents` are the nodes that the node's
-    operator takes as inputs. `constants` are the keys of the operator's other inputs, with the
-    number of each input. `depth` counts the operators on the longest path from an input. `place` is
-    the number of the node in the graph's order.
+    operator takes as inputs. `constants` has the number and the key of each input of the operator
+    that is not among `parents`. `depth` counts the operators on the longest path from an input.
+    `place` is the number of the node in the graph's order.
     """
 
     key: str
@@ -401,7 +401,7 @@ def plain_graph_of(profile: Profile) -> ProfileGraph:
 
 
 def without_filling(graph: ProfileGraph, other: ProfileGraph) -> ProfileGraph:
-    """Return a graph whose shapes leave out padding, as far as the other side's shapes show it.
+    """Return a graph whose shapes leave out the padding that the other side's shapes show.
 
     A padded shape is replaced by the shape of the other side's tensor with the same name, if this
     shape fits.

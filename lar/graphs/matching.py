@@ -240,7 +240,7 @@ class Matching:
         self.twins: dict[Node, Node] = {}  # both ways
 
     def match(self) -> list[Pair]:
-        """Find the twins, the surest rule first; return them in the order of the actual side."""
+        """Find the twins, with the surest rule first; return them in the actual side's order."""
         self.match_names()
         self.named = dict(self.twins)
         self.apart = self.find_apart().difference(self.named)

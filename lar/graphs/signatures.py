@@ -318,8 +318,9 @@ def is_blocked(tensor: DumpedTensor) -> bool:
 def leave_out_padding(sides: tuple[Values, Values], tensors: tuple[DumpedTensor, ...]) -> None:
     """Detect the padding of two tensors in the same blocked layout.
 
-    The padding is the last channels of the last block, if they are 0 on both sides. The number of
-    the remaining channels is rounded up to a multiple of 4, since a real channel may be 0 too.
+    The padding is the last channels of the last block, if the elements of these channels are 0 on
+    both sides. The number of the remaining channels is rounded up to a multiple of 4, since a real
+    channel may be 0 too.
 
     Raises:
         DumpError: a file is missing or damaged.

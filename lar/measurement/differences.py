@@ -4,14 +4,14 @@ Whole processes are compared. The speed of a process depends on where its code a
 memory, so that two processes of one program differ by 1 % or more, even with very many samples.
 Therefore each process contributes only one value, and not one value per iteration.
 
-These functions compare processes:
+`compare_turns` compares programs that ran alternately. In each round, each program runs in a fresh
+process, which is called the turn of the program. From two neighbouring turns, one ratio is
+computed: the ratio of the medians of their undisturbed iterations.
 
-- `compare_turns` compares programs that ran alternately. In each round, each program runs in a
-  fresh process, which is called the turn of the program. From two neighbouring turns, one ratio is
-  computed: the ratio of the medians of their undisturbed iterations.
-- `compare_pairs` compares pairs of processes; each pair has one ratio or several ratios.
-- `compare_groups` compares the stored times of processes that were not made in pairs, or groups of
-  processes that were made within minutes of each other.
+`compare_pairs` compares pairs of processes; each pair has one ratio or several ratios.
+
+`compare_groups` compares the stored times of processes that were not made in pairs, or groups of
+processes that were made within minutes of each other.
 
 The verdict is "faster" or "slower" if the confidence interval of the ratio does not contain 1. If
 the interval contains 1, the verdict is "no difference shown", with the smallest change that would
@@ -191,7 +191,7 @@ class Spread:
 def is_look(processes: int) -> bool:
     """Return whether a comparison that is in progress is judged at this number of pairs.
 
-    A comparison may stop because of its verdict only at numbers of pairs at which it is judged.
+    A verdict may end a comparison only at a number of pairs at which the comparison is judged.
     """
     return look_from(processes)[0] == processes
 

@@ -41,7 +41,7 @@ class Sleeper(Protocol):
 
 
 class Rest(Protocol):
-    """Records a rest between iterations, so that its time and noise belong to no iteration."""
+    """Records a pause between iterations, so that its time and noise belong to no iteration."""
 
     def begin_rest(self) -> None:
         """Record that the runner begins to sleep."""

@@ -4,13 +4,11 @@ The worker writes a row for each iteration and for each reading of the noise, wi
 The parent reads the rows while the run goes on, and can read all of them after a crash. To save the
 worker's time, the parent divides each reading between the iterations of the reading.
 
-Each runner has a table in this machine's byte order:
-
-- a header of eight integers;
-- the rows of iterations, of five doubles each: the end-to-end, host and device times, the time on
-  the driver's clock when the iteration began, and the time that its request waited for the runner;
-- the rows of readings, of ten doubles each: the number of finished iterations, and the fields of a
-  `Reading`.
+Each runner has a table in this machine's byte order. The table has a header of eight integers, then
+the rows of iterations, and then the rows of readings. The row of an iteration has five doubles: the
+end-to-end, host and device times, the time on the driver's clock when the iteration began, and the
+time that its request waited for the runner. The row of a reading has ten doubles: the number of
+finished iterations, and the fields of a `Reading`.
 
 Times are seconds; NaN means not measured.
 """

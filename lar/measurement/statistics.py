@@ -9,8 +9,8 @@ The confidence interval of a median is computed for samples that may be correlat
 one process are similar to their neighbours: times drift, and other programs come and go. Since
 neighbouring samples are similar, the median of n samples of one process is as uncertain as the
 median of fewer independent samples. The uncertainty of a mean depends on the low frequencies of the
-series of samples. lar replaces each sample by its rank, so that outliers do not matter. The
-variance of a series of ranks is known. The spectrum of the ranks is modelled as white noise plus a
+series of samples. Each sample is replaced by its rank, so that outliers do not matter. The variance
+of a series of ranks is known. The spectrum of the ranks is modelled as white noise plus a
 correlated part, which has a share and a correlation time:
 
     spectrum = 1 - share + share * (the spectrum of an autoregression of order 1 with this time).

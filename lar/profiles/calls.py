@@ -242,7 +242,7 @@ def clip_to_steps(
 def device_calls(profile: Profile) -> Iterator[Call]:
     """Yield the activities of a device as calls.
 
-    If memory is recorded, the memory use of an activity is 0, otherwise None.
+    The memory use of an activity is 0 if memory is recorded, and None if memory is not recorded.
     """
     memory = Memory() if profile.on_device and memory_by_step(profile) else None
     for each in device_activities_of(profile):

@@ -321,7 +321,7 @@ class Trace:
     def _spans(self) -> Iterator[Slice]:
         """Yield the slices of phases, ranges and calls, and of a device's kernels and copies.
 
-        On a device, calls that the plugin's overview adds up have the category runtime.
+        For a run on a device, calls that the plugin's overview adds up have the category runtime.
         """
         profile = self.profile
         runtime = {id(span) for span in leaf_calls(profile)} if profile.on_device else set()

@@ -6,14 +6,14 @@ second roof is the rate of operations that main memory can supply with data: the
 are equal is the ridge. Memory is the limit of work with a lower intensity, and computation is the
 limit of work with a higher intensity.
 
-Three rules avoid wrong conclusions:
+The peak rate of operations holds for float32. The peak for other types is unknown, so operations in
+other types are not compared with a roof.
 
-- The peak rate of operations holds for float32. The peak for other types is unknown, so operations
-  in other types are not compared with a roof.
-- Work that moves no bytes, such as a view, a constant or a passed pointer, has no bandwidth.
-- A roof limits only work that is near the roof. Work far from both roofs has another limit: the
-  kernel does not fit the shapes or the layout, or the time is spent on waiting for threads, on
-  loading instructions or on the call itself.
+Work that moves no bytes, such as a view, a constant or a passed pointer, has no bandwidth.
+
+A roof limits only work that is near the roof. Work far from both roofs has another limit: the
+kernel does not fit the shapes or the layout, or the time is spent on waiting for threads, on
+loading instructions or on the call itself.
 
 Data in caches may be read faster than main memory, but lar compares it with main memory's peak.
 """

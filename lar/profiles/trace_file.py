@@ -321,7 +321,8 @@ UNREADABLE = (
 def write_profile(profile: Profile, path: str | Path, *, packed: bool | None = None) -> None:
     """Write a profile to a file, compressed with gzip if `packed`.
 
-    If `packed` is None, a profile is compressed if it is large or if the file's name ends in `.gz`.
+    If `packed` is None, lar compresses a large profile, and any profile for a file whose name ends
+    in `.gz`.
 
     Raises:
         OSError: the file cannot be written.

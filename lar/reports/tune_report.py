@@ -221,7 +221,7 @@ def command_of(result: TuneResult, caches: Mapping[str, str]) -> Iterator[str]:
 
 
 def caches_of(best: Row, space: ModelSpace, caches: Mapping[str, str]) -> dict[str, OptionValue]:
-    """Return the options for caches: the file of a kept cache, else options for a new search."""
+    """Return the options for caches: the file of a kept cache, or options for a new search."""
     found: dict[str, OptionValue] = {}
     for choice in (choices_by_name(space)[name] for name in best.choices):
         stays = choice.cache in caches

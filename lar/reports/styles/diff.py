@@ -85,7 +85,7 @@ def build(b: Profile, options: Mapping[str, Any], a: Profile, *more: Profile) ->
 
 
 def describe_iteration(it: ComparedTimes, unit: str) -> str:
-    """Return the headline: the iterations of A and B, and the verdict on them."""
+    """Return the headline: the iterations of A and B, and the verdict on these iterations."""
     scale, interval = UNITS_NS[unit], format_interval(interval_of(it))
     percent = "" if it.change_percent is None else f" ({it.change_percent:+.1f}%)"
     return (
