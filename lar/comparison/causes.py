@@ -3,14 +3,15 @@
 The elements of two tensors may show the cause of their difference, such as a wrong scale or a wrong
 zero point. Each kind of difference is a change that turns the elements of one side into the
 elements of the other side. A kind of difference is reported only if it explains nearly all of the
-difference between two tensors. The rest of the difference may be rounding and other errors.
+difference between two tensors. The remaining small part of the difference may come from rounding
+and from other errors.
 
 This module also finds quantised tensors with a wrong scale, even if the only error is rounding.
 
 A scale that is too coarse causes only larger rounding errors, so the error alone does not show the
 fault. The values of the more exact side show which range the scale must cover. An engine may
-multiply the integers of a bias by the scale of the operator's input. If this scale is wrong, the
-values of the bias are wrong by the same factor.
+multiply the integers of a bias by the scale of the operator's input. If the scale of the operator's
+input is wrong, the values of the bias are wrong by the same factor as this scale.
 """
 
 from __future__ import annotations
@@ -72,8 +73,10 @@ class Ranges:
     def describe(self, pair: Pair) -> str:
         """Say in words how much coarser a scale is than the values need; empty for a right scale.
 
-        The text is also empty for an input of the model. It is empty too if the tensor that this
-        tensor is computed from has an equal scale, or a scale that is nearly as much too coarse.
+        For an input of the model, the text is empty. The text is also empty if the scale of a
+        source (a tensor from which this tensor is computed) is equal to this tensor's scale. The
+        text is also empty if the scale of a source is nearly as much too coarse as this tensor's
+        scale.
         """
         nodes = pair.actual, pair.expected
         steps = [*map(self.step_of, (0, 1), nodes)]
@@ -93,8 +96,9 @@ class Ranges:
     def describe_misread(self, pair: Pair) -> str:
         """Say in words which bias an engine reads by a wrong scale; empty without such a bias.
 
-        The operators that take the pair's actual tensor multiply the integers of their bias by the
-        scale of this tensor. If this scale is wrong, the values of the bias are wrong too.
+        An operator that takes the actual tensor of the pair multiplies the integers of its bias by
+        the scale of this tensor. If the scale of an operator's input is wrong, the values of the
+        operator's bias are wrong too.
         """
         steps = [*map(self.step_of, (0, 1), pair[:2])]
         taken = self.paired.constants_of(pair.actual.children) if steps[0] else []
@@ -147,7 +151,7 @@ class Ranges:
 
 
 def is_given(node: Node) -> bool:
-    """Return whether a tensor is an input of the model, or such an input cast to another type."""
+    """Return whether a tensor is an input of the model, or a cast of an input to another type."""
     while node.is_cast:
         (node,) = node.parents
     return node.is_input
@@ -266,7 +270,7 @@ class Sides(NamedTuple):
     def explain(self, rest: Array) -> bool:
         """Return whether a kind of difference explains nearly all of the difference of the sides.
 
-        `rest` is the part of the difference that this kind does not explain.
+        `rest` is the part of the difference that this kind of difference does not explain.
         """
         return energy_of(rest) <= LEFT * energy_of(self.difference)
 

@@ -374,7 +374,7 @@ class Errors:
         self.worst_item = ""
 
     def add(self, item: str, figures: Figures | None) -> None:
-        """Add the figures of an item; leave out an item that could not be compared."""
+        """Add the figures of an item of the data set; leave out an item without a comparison."""
         if figures is None:
             return
         if self.worst is None or snr_of(figures) < snr_of(self.worst):
@@ -413,13 +413,13 @@ class TensorOverItems:
         self.worst, self.entire, self.single = first, Errors(), Errors()
 
     def add(self, item: str, found: TensorComparison) -> None:
-        """Add the comparison of an item."""
+        """Add the comparison of an item of the data set."""
         self.worst = max(self.worst, found, key=badness_of)
         self.entire.add(item, found.figures)
         self.single.add(item, found.single)
 
     def sum_up(self) -> TensorComparison:
-        """Return the worst comparison with the errors over all items."""
+        """Return the worst item's comparison, with the errors over all items of the data set."""
         return replace(
             self.worst,
             single=self.single.worst,
@@ -438,7 +438,7 @@ class CollectedItems:
         self.culprits: dict[tuple[str, str], dict[str, Culprit]] = {}  # by item
 
     def add(self, item: str, found: Comparison) -> None:
-        """Add the comparison of an item."""
+        """Add the comparison of an item of the data set."""
         self.items.append(item)
         if found.culprits and all(culprit.is_coarse for culprit in found.culprits):
             found = replace(found, finding="same")  # other items may fill the range
@@ -450,10 +450,10 @@ class CollectedItems:
             self.culprits.setdefault(key_of(culprit.output), {})[item] = culprit
 
     def sum_up(self) -> Comparison:
-        """Return one comparison for all items, with the culprits of each item.
+        """Return one comparison for all items of the data set, with the culprits of every item.
 
-        Each pair of tensors has the comparison of the worst item, and the errors over all items. A
-        scale is reported as too coarse only if every item shows this.
+        For each pair of tensors, the result has the comparison from the worst item, and the errors
+        over all items. A scale is reported as too coarse only if it is too coarse in every item.
         """
         assert self.main is not None
         found = [

@@ -109,8 +109,9 @@ class Prover:
     def prove(self, pair: Pair, *, though_right: bool = False) -> Alone:
         """Run the operators of a pair alone, with the expected values as inputs.
 
-        If the output differs or `though_right` is set, each side is also checked by itself. Its
-        operators run alone on its own inputs, and must give its own output.
+        If the output differs or `though_right` is set, each side is also checked by itself. To
+        check a side by itself, lar runs the side's operators alone, with the inputs in the side's
+        dump; the output must agree with the output in this dump.
 
         Raises:
             DumpError: a tensor is missing or damaged.
@@ -221,7 +222,7 @@ def stored_as(pair: Pair, values: tuple[Values, Values], axes: Collection[int]) 
     """Return the expected values of a pair in the type, shape and layout of the actual tensor.
 
     `axes` is the order of the actual tensor's axes that matches the expected tensor's axes. `axes`
-    is empty if both tensors have the same order.
+    is empty if the axes of both tensors have the same order.
 
     Raises:
         LarError: values of this type cannot be fed to an operator.
@@ -291,9 +292,9 @@ class Blame(NamedTuple):
 
     `alone` is the result of running the operators alone. `scale` says in words what is wrong with
     the scale of the output; empty if nothing is known. With `is_coarse`, the scale is too coarse
-    for the compared values. With other inputs of the model, the values may be larger and need this
-    scale. With `is_misread`, the scale of the output is wrong, and the next operator reads its bias
-    by this scale.
+    for the compared values. A scale that looks too coarse may be right, since other inputs of the
+    model may give larger values. With `is_misread`, the scale of the output is wrong, and the next
+    operator reads its bias by this scale.
     """
 
     actual: tuple[Node, ...]
@@ -419,9 +420,9 @@ class Search:
     def take_slightly_wrong(self, pairs: Iterable[Pair]) -> None:
         """Blame the first pair whose error is at least `SUSPECT` times the tolerance.
 
-        This search is done if the outputs differ, but no operator's output differs when the
-        operator is run alone. After the first pair, errors grow as rounding errors do, so that
-        later pairs are not blamed.
+        This function is called if the outputs of the models differ, but no operator's output
+        differs when the operator is run alone. After the first pair, errors grow as rounding errors
+        do, so that later pairs are not blamed.
         """
         for pair in pairs:
             found = self.alone.get(pair.actual, Alone()).found
@@ -431,7 +432,7 @@ class Search:
                 break
 
     def heals(self, pair: Pair, alone: Alone) -> bool:
-        """Return whether the difference of a pair vanishes in the pairs behind it.
+        """Return whether a pair's difference vanishes in the pairs that are computed from it.
 
         If the difference vanishes, the two tensors are different quantities, and no operator is at
         fault. For example, only one of the two tensors has been multiplied by a factor, because the
@@ -491,7 +492,7 @@ def is_inside(pair: Pair, outer: Pair) -> bool:
 def begins_off(loop: Pair, paired: Paired) -> bool:
     """Return whether the two sides start the body of a loop with different data.
 
-    The result is also true if the sides run different numbers of iterations.
+    The result is true too if the two sides run the loop for different numbers of iterations.
     """
     fed = (it for it in paired.pairs if type_of(it) == BODY_INPUT and is_inside(it, loop))
     return any(first_iteration(paired.found(each)) == 0 for each in fed)

@@ -180,7 +180,10 @@ class PairOfBlocks:
         self.start += actual.size
 
     def add_equal(self, block: Array) -> bool:
-        """Add a block that is equal on both sides, or return False if its sums are not exact."""
+        """Add a block that is equal on both sides, and return whether the block was added.
+
+        A block is not added if the square of an element overflows or is rounded to 0.
+        """
         counted, energy = block.size, square(block)
         if not has_exact_squares(block, energy):
             return False
@@ -226,8 +229,8 @@ class PairOfBlocks:
     def without_nonfinite(self, actual: Array, expected: Array) -> tuple[Array, Array, Array]:
         """Count NaN and infinite elements; return wider copies with zeros for these elements.
 
-        The third array marks the places where a NaN or an infinite element of one side does not
-        agree with the other side.
+        The third array of the result marks the places where one side has a NaN or an infinite
+        element, and the other side does not have the same value.
         """
         for side, block in enumerate((actual, expected)):
             self.nans[side] += int(np.count_nonzero(np.isnan(block)))
@@ -295,7 +298,7 @@ class PairOfBlocks:
         return self.bounds
 
     def element(self, found: Array) -> Element:
-        """Return the element of this block at the place where an array is greatest."""
+        """Return the element of this block at the index of the largest value of an array."""
         place = int(found.argmax())
         index = map(int, np.unravel_index(self.start + place, self.shape))
         actual, expected = (str(side[place]) for side in self.raw)
@@ -434,7 +437,7 @@ def size_of(elements: Elements) -> Size:
 def add_up(elements: Elements, fill: float) -> tuple[Any, int, bool]:
     """Return the sum of squares, and the number, of all finite elements below a fill.
 
-    The third value of the result says whether the elements may contain fills.
+    The result has three values: the sum, the number, and whether the elements may contain fills.
     """
     dtype = working_type(elements.dtype, elements.dtype)
     total, counted, may_have_fills = np.longdouble(0.0), 0, False

@@ -263,10 +263,10 @@ class Measure:
 class Paired:
     """Two graphs, their pairs of matching tensors (twins), and the comparisons of all pairs.
 
-    `compared` has the comparisons of computed tensors by the actual node. `constants` has the
-    comparisons of constants by the actual key. `drawn` are pairs that differ because of random
-    operators; they are not among the `pairs`. `outputs` are the actual nodes of the models'
-    outputs. `names` are the names of the two sides.
+    `compared` maps the actual node of each pair of computed tensors to the pair's comparison.
+    `constants` maps the key of each actual constant to the constant's comparison. `drawn` are pairs
+    that differ because of random operators; they are not among the `pairs`. `outputs` are the
+    actual nodes of the models' outputs. `names` are the names of the two sides.
     """
 
     def __init__(self, measure: Measure, twins: Twins, names: Names) -> None:
@@ -357,7 +357,7 @@ class Paired:
         return self.around(pair, results_of)
 
     def grow_gradually(self) -> bool:
-        """Return whether any pair's inputs have errors, and the pair has a larger error."""
+        """Return whether the inputs of any pair have errors, and the pair's own error is larger."""
         found = ((self.found(pair), self.sources(pair)) for pair in self.pairs)
         return any(1 < growth_of(it, map(self.found, sources)) < inf for it, sources in found)
 
@@ -375,8 +375,8 @@ class Paired:
 def facts_from(kind: type[Facts], source: object, /, **own: Any) -> Facts:
     """Return a record whose fields are copied from the attributes of an object.
 
-    Each attribute is copied to the field of the same name. `own` has the values of the other
-    fields.
+    Each attribute is copied to the field of the same name. `own` has the values of all fields that
+    are not copied.
     """
     known = vars(source)
     names = (kind.__dataclass_fields__.keys() & known.keys()) - own.keys()
@@ -467,9 +467,10 @@ def error_of(found: TensorComparison) -> tuple[float, float]:
 def growth_of(found: TensorComparison, sources: Iterable[TensorComparison]) -> float:
     """Return the factor by which a tensor's error exceeds the errors of its inputs.
 
-    The factor is infinite if the tensor has an error but its inputs have none. One factor is
+    The factor is infinite if the tensor has an error, but its inputs have no errors. One factor is
     computed for the error of the whole tensor, and one for the error of the worst element. The
-    larger factor is returned, since a fault may concern a single element.
+    result is the larger of the factors for the whole tensor and for its worst element, since a
+    fault may concern only one element.
     """
     before = [error_of(source) for source in sources]
     growths = [0.0]

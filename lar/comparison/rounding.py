@@ -4,18 +4,19 @@ An operator adds its own rounding error to the errors of its inputs. The operato
 error depends on the coarser type of the two sides. A floating-point type has the relative rounding
 u, and a quantised type has the step s.
 
-Storing the output adds an error of u times each element. In a quantised type, storing adds an error
-of s / 2 at most, and of s / sqrt(12) on average.
+If an output is stored in a type with the relative rounding u, the error of each element is u times
+this element. If an output is stored in a quantised type with the step s, the error of an element is
+s / 2 at most, and s / sqrt(12) on average.
 
-A sum of K products in precision u adds an error of about sqrt(K) u, where K is the number of
-products in a usual convolution. If only the factors are rounded, as in TF32, the sum adds an error
-of u, and storing adds no error. Weights that are stored in the coarse type add a rounding error
-too.
+A sum of K products that is computed with the relative rounding u has an error of about sqrt(K) u.
+As K, lar takes the number of products in a usual convolution. If only the factors of the products
+are rounded, as in TF32, the error of the sum is the relative rounding u of the factors, and storing
+the sum adds no error. Weights that are stored in the coarse type add a rounding error too.
 
 An operator also passes on the errors of its inputs. An addition or a maximum adds up the errors of
 its inputs, and other operators may enlarge the errors several times. An error is the length of the
 difference, divided by the length of the tensor. An operator is at fault if its error is much larger
-than the error that these rules give.
+than the rounding error that the rules in this module allow.
 
 The rules for rounding apply to sides that compute in a type coarser than float32. Two float32 runs
 are compared with a fixed tolerance, which is smaller than the error of a cast to any coarser type.
@@ -209,7 +210,7 @@ class Rounding:
         self.one_model = len({graph.dump.index.model_sha256 for graph in graphs}) == 1
 
     def among(self, pairs: Iterable[Pair]) -> Rounding:
-        """Return a copy of this object with only these pairs."""
+        """Return a copy of this object with only the given pairs."""
         other = copy(self)
         other.by_node = {node: pair for pair in pairs for node in pair[:2]}
         return other
@@ -272,7 +273,7 @@ class Rounding:
                     yield side, node.tensor, before
 
     def round_alike(self, pair: Pair) -> bool:
-        """Return whether both sides do the same rounding, or none, between a pair and its sources.
+        """Return whether both sides round alike, or not at all, between a pair and its sources.
 
         The result is true if the weights of both sides have equal scales, and the tensors between
         the pair and its sources have equal steps. The steps of the sources themselves are not
@@ -328,7 +329,7 @@ class Rounding:
         """Detect a side whose weights were rounded to float16, and stored in a wider type.
 
         The side is detected only if it has several large weights, and all of them are rounded. If
-        only a single weight was rounded, this is a fault of an operator.
+        only one of several weights was rounded, the rounding is a fault of an operator.
         """
         large = [pair for pair in pairs if pair.expected.dtype == "float32"]
         large = [pair for pair in large if prod(pair.expected.shape) >= LEAST_WEIGHTS]

@@ -26,10 +26,10 @@ class OperatorKinds(NamedTuple):
     alone does not show these steps, or else (). `opaque` operators run a function or another
     library: no dump shows what happens inside. Some tensors are computed in a wider type than the
     model says: for these tensors, `rounded` maps the beginning of the name to the type in the
-    model. `random` operators draw random numbers. `rounding` names what an operator with float
-    inputs may round to integers: `8-bit-factors`, `4-bit-weights`, or both names with a space
-    between them. A key of `rounding` is a type, or a type with a parameter, such as
-    `matmulnbits bits=4`.
+    model. `random` operators draw random numbers. `rounding` maps an operator type to what an
+    operator of this type with float inputs may round to integers. A value of `rounding` is
+    `8-bit-factors`, `4-bit-weights`, or both names with a space between them. A key of `rounding`
+    is a type, or a type with a parameter, such as `matmulnbits bits=4`.
     """
 
     kinds: Mapping[str, str] = {}
@@ -136,8 +136,9 @@ def fused_steps(
 def kind_score(one: Steps, other: Steps) -> float:
     """Return how well the last steps of two operators match, from 2 (exactly) to 0 (not at all).
 
-    The result is -1 if one operator adds a bias and the other operator does not. The outputs of two
-    such operators are no twins, although their values are similar if the bias is small.
+    The result is -1 if one operator adds a bias and the other operator does not. If one of two
+    operators adds a bias and the other operator does not, the outputs are no twins (matching
+    tensors), although the values are similar if the bias is small.
     """
     short, long = sorted((one, other), key=len)
     if len(short) == 1 and short[0] in HEAVY and long == (*short, "add"):

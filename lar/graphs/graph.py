@@ -40,9 +40,9 @@ class Node:
     """A tensor that an operator computed, or that the run was fed with.
 
     `tensor` is None if the dump does not hold the tensor. `parents` are the nodes that the node's
-    operator takes as inputs. `constants` are the keys of the operator's other inputs, with the
-    number of each input. `depth` counts the operators on the longest path from an input. `place` is
-    the number of the node in the graph's order.
+    operator takes as inputs. `constants` has the number and the key of each input of the operator
+    that is not among `parents`. `depth` counts the operators on the longest path from an input.
+    `place` is the number of the node in the graph's order.
     """
 
     key: str
@@ -199,8 +199,8 @@ class Graph:
     def find_outputs(self) -> list[Node]:
         """Return the outputs of the model in the model's order.
 
-        The list is empty if the dump does not name the outputs. Each element of a sequence is an
-        output.
+        The list is empty if the dump does not name the outputs. If an output of the model is a
+        sequence of tensors, each of these tensors is an output in the result.
         """
         named: dict[str, list[Node]] = defaultdict(list)
         for node in self.nodes if self.dump.index.outputs else ():
@@ -296,8 +296,8 @@ def reach(
 ) -> tuple[list[Node], list[Node]]:
     """Follow `step` from node to node, up to the nearest nodes in `stops`.
 
-    Return the nodes on the way, and the nearest nodes in `stops`. Both lists are in the graph's
-    order.
+    Return the nodes on the way, and the nearest nodes in `stops`. The two returned lists are in the
+    graph's order.
     """
     between = walk([node], lambda it: (each for each in step(it) if each not in stops))
     ends = {each for it in between for each in step(it) if each in stops}
@@ -401,7 +401,7 @@ def plain_graph_of(profile: Profile) -> ProfileGraph:
 
 
 def without_filling(graph: ProfileGraph, other: ProfileGraph) -> ProfileGraph:
-    """Return a graph whose shapes leave out padding, as far as the other side's shapes show it.
+    """Return a graph whose shapes leave out the padding that the other side's shapes show.
 
     A padded shape is replaced by the shape of the other side's tensor with the same name, if this
     shape fits.

@@ -10,16 +10,16 @@ the same inputs are twins, if both graphs have these tensors in the same order. 
 several pairs, equal values show which of these pairs are twins.
 
 `Matching.match` has the rules for graphs of different structure. First, tensors are matched by the
-names that both models gave. Then both graphs are aligned in their order, by the steps of operators
-and by values that agree. Different values do not prove that two tensors are no twins, since a fault
-may lie before one of them. Tensors that are in another order on the other side are matched last: by
-their sources, then by their results.
+names that both models gave. After the match by names, the tensors of both graphs are aligned in
+their order: by the steps of their operators, and by values that agree. Different values do not
+prove that two tensors are no twins, since a fault may lie before one of them. Tensors that are in
+another order on the other side are matched last: by their sources, then by their results.
 
 In a quantised graph, names and operators may mislead: a tensor with the name of a float tensor may
 hold the values of another float tensor. A quantiser rounds the output of an operator, and names the
 integers after that output. A quantiser may also fold an activation into the range of the integers.
-If an activation is folded, the twin of the integers in the float model is the activation's output,
-not the tensor before the activation.
+If a quantiser folds an activation into the range of the integers, the twin of these integers in the
+float model is the output of the activation, not its input.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def names_of(
 ) -> dict[Node, tuple[str, ...]]:
     """Return the names that each tensor and its copies have in the float model.
 
-    A tensor of integers has the name of the tensor that it rounds. A tensor has no name if every
-    operator that takes the tensor rounds it to integers.
+    A tensor of rounded integers gets the name of the tensor that was rounded. A tensor has no name
+    if every operator that takes the tensor rounds it to integers.
     """
     own = {
         node: tuple(it.name for it in (node, *copies.get(node, ())) if not is_rounded_only(it))
@@ -240,7 +240,7 @@ class Matching:
         self.twins: dict[Node, Node] = {}  # both ways
 
     def match(self) -> list[Pair]:
-        """Find the twins, the surest rule first; return them in the order of the actual side."""
+        """Find the twins, with the surest rule first; return them in the actual side's order."""
         self.match_names()
         self.named = dict(self.twins)
         self.apart = self.find_apart().difference(self.named)
@@ -320,7 +320,7 @@ class Matching:
     # Names
 
     def unique_names(self, nodes: Iterable[Node]) -> dict[str, Node]:
-        """Return the nodes by name.
+        """Return a mapping from each unique name to the node of this name.
 
         Names that an engine made up, and names that several nodes have, are left out.
         """
@@ -385,8 +385,9 @@ class Matching:
         """Match tensors with equal names; of several tensors with one name, use the last.
 
         If an activation is folded into the range of integers, the integers may have the name of the
-        tensor before the activation. Integers and floats of one name are therefore matched only if
-        their values agree.
+        tensor before the activation. If a tensor of integers and a tensor of floats have one name,
+        lar matches these two tensors only if their values agree, or if their operators end in the
+        same step.
         """
         for node in self.actual:
             for other in self.named_alike(node):
@@ -403,12 +404,13 @@ class Matching:
         return {*self.names[0].values(), *self.names[1].values()}
 
     def are_named_apart(self, one: Node, other: Node) -> bool:
-        """Return whether the names of two nodes speak against twins.
+        """Return whether the names of two nodes suggest that the two nodes are no twins.
 
-        The names do if the models have different names for the nodes, or if only one node is a part
-        of an operator. Such nodes are twins only if they hold the same values. For example, a
-        quantiser gives integers the name of the tensor before an activation, but the integers may
-        hold the activation's output.
+        Names suggest that two nodes do not match if the models have different names for the nodes,
+        or if only one node is a part of an operator. Two nodes whose names suggest that the nodes
+        do not match are twins only if they hold the same values. For example, a quantiser gives
+        integers the name of the tensor before an activation, but the integers may hold the
+        activation's output.
         """
         parts = (PART in one.name) != (PART in other.name)
         return parts or ({one, other} <= self.apart and is_quantized(one) == is_quantized(other))
@@ -455,7 +457,7 @@ class Matching:
     ) -> Iterator[tuple[Array, Array]]:
         """Yield, for each node of a class, the columns and the scores of its possible twins.
 
-        The column of a node is 1 plus its number on the expected side.
+        The column of a possible twin is 1 plus the number of this twin on the expected side.
         """
         columns = np.array([self.places[other] + 1 for other in others], int)
         names = np.array([other.name for other in others], str)
@@ -503,8 +505,9 @@ class Matching:
 
         The two tensors may come from different operators.
 
-        The tensors are not matched if one tensor's operator does all steps of the other tensor's
-        operator, and then further steps, or if only one of the operators is a cast.
+        Two tensors are not matched if only one of them is computed by a cast. Two tensors are also
+        not matched if one tensor's operator does all steps of the other tensor's operator, and then
+        further steps.
         """
         for nodes, others in self.groups_left(self.results):
             if len(nodes) != 1 or len(others) != 1 or self.are_named_apart(nodes[0], others[0]):
@@ -560,7 +563,8 @@ class Matching:
     def added_more(self, node: Node) -> int:
         """Return how many more biases were added to a tensor than to its twin.
 
-        Only the biases behind the nearest earlier twins are counted.
+        The count begins at the nearest earlier twins (matching tensors): biases before these twins
+        are left out.
         """
         regions = (region_of(each, self.twins) for each in (node, self.twins[node]))
         one, other = (sum(it.steps.count("add") for it in region) for region in regions)
@@ -623,7 +627,7 @@ def pair_by_name(
 def kind_of_name(name: str) -> str:
     """Replace the number at the end of a name by #, as in `var#`.
 
-    The result is empty if the name has no number at the end.
+    If the name does not end in a number, the result is empty.
     """
     found = NUMBERED.fullmatch(name)
     return f"{found['kind']}#" if found else ""
@@ -703,13 +707,13 @@ def are_one_structure(actual: Graph, expected: Graph) -> bool:
 
 
 def crossing(actual: Graph, expected: Graph) -> list[tuple[Node, Node]]:
-    """Return pairs of nodes at equal places, whose actual name has moved on the expected side.
+    """Return the pairs of nodes at equal places of both graphs whose actual name has moved.
 
     A pair of nodes is returned if the names of the two nodes differ, and another node of the
     expected side has the name of the actual node.
 
-    Names move if the two sides join branches in different orders, or number their tensors
-    differently.
+    A name moves to another place if the two sides join branches in different orders, or number
+    their tensors differently.
     """
     names = {node.name for node in expected.present if not is_generic(node.name)}
     pairs = zip(actual.present, expected.present, strict=False)
@@ -797,9 +801,9 @@ class Constants:
     def match_values(self, pair: Pair, twins: Container[Node]) -> None:
         """Pair constants with equal values, from all operators between a pair and its sources.
 
-        One side may have fused the operators between the pair and its sources. Two constants also
-        count as equal if one of them is rounded, or is stored in another order of axes or in
-        blocks.
+        An engine may have fused the operators that compute one tensor of the pair from its sources.
+        Two constants also count as equal if one of them is rounded, or is stored in another order
+        of axes or in blocks.
         """
         sides = [
             [tensor for key in parameters_of(node, twins) if (tensor := self.free(side, key))]
@@ -824,8 +828,8 @@ class Constants:
     def find_alike(self, one: DumpedTensor, others: Sequence[DumpedTensor]) -> DumpedTensor | None:
         """Return the constant in `others` with the values of `one`.
 
-        If no constant has these values, the result is the first constant whose values differ only
-        by rounding to integers.
+        If no constant has exactly the values of `one`, the result is the first constant that
+        differs from `one` only by rounding to integers.
         """
         near = None
         array = read(self.values[0], one, [self.values[1].shape_of(it) for it in others])
@@ -842,7 +846,7 @@ class Constants:
 
 
 def parameters_of(node: Node, twins: Container[Node]) -> list[str]:
-    """Return the keys of the constants that are used between the nearest twins and a node.
+    """Return the keys of the constants used by the operators from the nearest `twins` to a node.
 
     Constants of activations, such as 0 and 6, are left out: a fusion may remove such constants.
     """

@@ -4,9 +4,9 @@ Graphs of one structure are walked side by side. In other graphs, twins (matchin
 without values. All operators between twins do the same work on both sides, so that these operators
 make one pair. Operators outside of the graph are joined by unique names.
 
-The graphs are aligned as two graphs with values are aligned (see `lar.graphs.matching`). Since no
-values confirm that two tensors are twins, a pair is kept only if both tensors have one name, or if
-they are computed in the same way from the same twins.
+The graphs are aligned by the rules in `lar.graphs.matching`, but without values. Since no values
+confirm that two tensors are twins, a pair is kept only if both tensors have one name, or if they
+are computed in the same way from the same twins.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ Place = tuple[int, int]  # a side, and an operator of it
 class OperatorPair(NamedTuple):
     """Operators of A and of B that do the same work, by their places in `Profile.operators`.
 
-    If an operator has no partner, the other side is empty.
+    For an operator of A without a partner, `b` is empty; for an operator of B without a partner,
+    `a` is empty.
     """
 
     a: tuple[int, ...] = ()
@@ -180,10 +181,10 @@ class StructuralMatching(Matching):
     def named_alike(self, node: Node) -> list[Node]:
         """Return the other side's nodes that have the name of this node and a similar last step.
 
-        A fused operator may have the name of one of its parts. A node whose last step is not
-        similar is returned only if neither node ends, or may end, in an activation, and if the
-        nodes differ by more than a bias. For example, another engine may compute Gelu in several
-        operators.
+        A fused operator may have the name of one of its parts. A node with the same name, but
+        without a similar last step, is returned only if both nodes certainly do not end in an
+        activation, and if the nodes differ by more than a bias. For example, another engine may
+        compute Gelu in several operators.
         """
         found = [(it, self.kind_score(node, it)) for it in super().named_alike(node)]
         return [it for it, score in found if score > 0 or (score == 0 and end_clearly(node, it))]
@@ -254,8 +255,8 @@ class StructuralMatching(Matching):
 
         The third tensor is computed in the same way, and from the same twins, as `one` and `other`.
 
-        The result is false if the same twins are computed from `one` and `other`, but other twins
-        are computed from the third tensor.
+        The result is false if the same twins are computed from `one` and from `other`, but not from
+        the third tensor.
         """
         others = [it for node in (one, other) for it in alike[node] if it is not node]
         if not others:

@@ -2,12 +2,12 @@
 
 Engines fuse operators, bring tensors into blocks of channels, and name new tensors themselves: the
 tensor `reorder_token_9` may be the model's `stage4/relu`. The graphs of the engine and of the model
-are walked side by side, from the inputs on. If a tensor has kept its name, its origin is certain.
-Other tensors may be found by the name of their operator, which engines derive from the model's
-name, such as `stage4/conv_nchwc`. If a tensor's operator has no such name, the tensor is found by
-the operator's inputs: an engine's operator stands for all of the model's operators between these
-inputs and the tensor. If an operator only moves or casts data, its output has the same origin as
-its input.
+are walked side by side, from the inputs on. If a tensor has kept its name, its origin is certain. A
+tensor whose name the engine has changed may be found by the name of its operator. Engines derive
+the names of operators from the model's names; an example is `stage4/conv_nchwc`. If an engine made
+up the name of a tensor's operator, the tensor is found by the operator's inputs: an engine's
+operator stands for all of the model's operators between these inputs and the tensor. If an operator
+only moves or casts data, its output has the same origin as its input.
 """
 
 from __future__ import annotations
@@ -202,9 +202,9 @@ class Alignment:
 
         The result is empty if the model computes no tensor from all inputs. If the operator is
         named after a tensor of the model, the result must be this tensor or a tensor that is
-        computed from it. For an operator that is named after a tensor, the model's operators
-        between `sources` and the result must take `sources` at least as often as the engine's
-        operator takes computed inputs.
+        computed from it. If the engine's operator is named after a tensor, the model's operators
+        between `sources` and the result must take tensors of `sources` at least as many times as
+        the engine's operator has computed inputs.
         """
         count = sum(key not in self.constants for key in operator.inputs)
         for name in self.model.behind(sources):

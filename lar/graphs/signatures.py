@@ -197,7 +197,7 @@ class Values:
         self.shapes: dict[str, tuple[int, ...]] = {}  # blocked tensors: shapes without padding
 
     def with_array(self, key: str, array: Array) -> Values:
-        """Return a copy of these values in which an array replaces one tensor."""
+        """Return a copy of this object in which an array replaces the values of one tensor."""
         values = copy.copy(self)
         values.dump = self.dump.of_array(key, array)
         return values
@@ -260,8 +260,8 @@ def quantizations_in(dump: Dump, other: Dump | None) -> dict[str, Quantization]:
     """Return the quantization of each quantised tensor of a dump, by key.
 
     A dump that an engine wrote without an index has only the types of its tensors. A quantised
-    tensor of such a dump gets the quantization of the tensor with the same name and type in the
-    other dump, even if another engine wrote the other dump.
+    tensor of a dump without an index gets the quantization of the tensor with the same name and
+    type in the other dump, even if another engine wrote the other dump.
     """
     known = {tensor.key: tensor.quantization for tensor in dump if tensor.quantization}
     named = {(it.name, integer_of(it)): it.quantization for it in other or () if it.quantization}
@@ -318,8 +318,9 @@ def is_blocked(tensor: DumpedTensor) -> bool:
 def leave_out_padding(sides: tuple[Values, Values], tensors: tuple[DumpedTensor, ...]) -> None:
     """Detect the padding of two tensors in the same blocked layout.
 
-    The padding is the last channels of the last block, if they are 0 on both sides. The number of
-    the remaining channels is rounded up to a multiple of 4, since a real channel may be 0 too.
+    The padding is the last channels of the last block, if the elements of these channels are 0 on
+    both sides. The number of the remaining channels is rounded up to a multiple of 4, since a real
+    channel may be 0 too.
 
     Raises:
         DumpError: a file is missing or damaged.
@@ -342,7 +343,7 @@ def leave_out_padding(sides: tuple[Values, Values], tensors: tuple[DumpedTensor,
 
 
 def is_empty_behind(array: Array, shape: Sequence[int]) -> bool:
-    """Return whether an array has only zeros except in its first part, which has this shape."""
+    """Return whether an array is 0 everywhere, except in its first part of size `shape`."""
     part = array[tuple(map(slice, shape))]
     return part.size == array.size or np.count_nonzero(part) == np.count_nonzero(array)
 
@@ -379,7 +380,7 @@ def squeezed(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def family_of(dtype: str) -> str:
-    """Return the family of a type's values.
+    """Return the family of a type: complex, float, bool or int.
 
     MegEngine's quantised types stand for real numbers, even if the scale is unknown.
     """

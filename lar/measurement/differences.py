@@ -2,13 +2,16 @@
 
 Whole processes are compared. The speed of a process depends on where its code and its data lie in
 memory, so that two processes of one program differ by 1 % or more, even with very many samples.
-Therefore each process contributes only one value.
+Therefore each process contributes only one value, and not one value per iteration.
 
-- `compare_turns` compares programs that took turns, each in a fresh process in each round. Two
-  neighbouring turns give one ratio, the ratio of the medians of their undisturbed iterations.
-- `compare_pairs` compares pairs of processes; each pair has one ratio or several ratios.
-- `compare_groups` compares the stored times of processes that were not made in pairs, or groups of
-  processes that were made within minutes of each other.
+`compare_turns` compares programs that ran alternately. In each round, each program runs in a fresh
+process, which is called the turn of the program. From two neighbouring turns, one ratio is
+computed: the ratio of the medians of their undisturbed iterations.
+
+`compare_pairs` compares pairs of processes; each pair has one ratio or several ratios.
+
+`compare_groups` compares the stored times of processes that were not made in pairs, or groups of
+processes that were made within minutes of each other.
 
 The verdict is "faster" or "slower" if the confidence interval of the ratio does not contain 1. If
 the interval contains 1, the verdict is "no difference shown", with the smallest change that would
@@ -56,9 +59,9 @@ class Ratios(NamedTuple):
     """For each round, the logarithm of each ratio of two neighbouring turns' times.
 
     A ratio is the variant's time divided by the baseline's time. If `are_calm`, the ratios come
-    from undisturbed iterations only. `least` has the same ratios, but computed without the time
-    that the slower side may have lost to other work. The values in `least` are nearer to 0 than the
-    values in `rounds`.
+    from undisturbed iterations only. `least` has a second value for each ratio, computed without
+    the time that the slower side may have lost to other work. The values in `least` are nearer to 0
+    than the values in `rounds`.
     """
 
     rounds: list[list[float]]
@@ -144,7 +147,7 @@ def join_turns(turns: Iterable[Turn]) -> Samples:
 
 
 def kept_of(samples: Samples) -> Samples:
-    """Return samples with only those columns that a turn keeps and that were measured."""
+    """Return a copy of samples with only those of the columns `KEPT` that were measured."""
     # Columns are copied, since a slice would keep the whole column in memory.
     columns = {name: copy(getattr(samples, name)) for name in KEPT}
     measured = {name: it for name, it in columns.items() if any(each is not None for each in it)}
@@ -188,7 +191,7 @@ class Spread:
 def is_look(processes: int) -> bool:
     """Return whether a comparison that is in progress is judged at this number of pairs.
 
-    A comparison may stop because of its verdict only at numbers of pairs at which it is judged.
+    A verdict may end a comparison only at a number of pairs at which the comparison is judged.
     """
     return look_from(processes)[0] == processes
 
@@ -196,11 +199,11 @@ def is_look(processes: int) -> bool:
 def compare_turns(ratios: Ratios, comparisons: int = 1) -> Difference | None:
     """Compare two programs by the ratios of their neighbouring turns, with `compare_pairs`.
 
-    If most iterations were disturbed, a difference is accepted only in two cases. In the first
-    case, more processes than chance explains show the difference with the same sign. In the second
-    case, the difference remains even without the time that the slower program may have lost to
-    other work. Time that the faster program lost does not matter, since this time only makes the
-    difference smaller.
+    If most iterations were disturbed, a difference is accepted only in two cases. A difference
+    between disturbed programs is accepted if the ratios of more rounds have one sign than chance
+    explains. A difference between disturbed programs is also accepted if it remains without the
+    time that the slower program may have lost to other work. Time that the faster program lost does
+    not matter, since this time only makes the difference smaller.
     """
     found = compare_pairs(ratios.rounds, comparisons=comparisons)
     if not found or not found.interval or not found.is_shown or ratios.are_calm:
@@ -253,9 +256,9 @@ def compare_groups(
 ) -> Difference | None:
     """Compare the stored times of processes of A and B; each process has one time.
 
-    `usual` is how much the times of processes usually differ, if other processes than those that
-    are compared here have shown it. Without `usual`, one process of A and one process of B are not
-    judged, since their spread is unknown.
+    `usual` is the usual spread of the times of processes, if it is known from processes that are
+    not compared here. Without `usual`, one process of A and one process of B are not judged, since
+    their spread is unknown.
     """
     first, second = ([math.log(time) for time in side if time > 0] for side in (a, b))
     if not first or not second:
@@ -362,9 +365,9 @@ def trim(values: Sequence[float]) -> tuple[list[float], list[float]]:
     """Return the trimmed values and the winsorized values.
 
     To trim means to remove the outermost values. To winsorize means to set the outermost values to
-    the nearest values that are kept. With fewer than eight values, all values are kept. So a
-    process that was disturbed, or whose place in memory is bad, neither moves the mean nor hides a
-    difference.
+    the nearest values that are kept. With fewer than eight values, all values are kept. Trimming
+    and winsorizing make sure that a process that was disturbed, or whose place in memory is bad,
+    neither moves the mean nor hides a difference.
     """
     ordered = sorted(values)
     cut = int((len(ordered) - 1) * TRIMMED_PROCESSES)
@@ -385,7 +388,7 @@ def signs_agree(rounds: Sequence[Sequence[float]], alpha: float) -> bool:
 
 
 def look_from(processes: int) -> tuple[int, float]:
-    """Return the next number of processes at which a comparison is judged, and its part of `ALPHA`.
+    """Return the next number of processes at which lar judges, and the part of `ALPHA` to use then.
 
     The returned number of processes is `processes` or more.
     """
@@ -393,7 +396,7 @@ def look_from(processes: int) -> tuple[int, float]:
 
 
 def looks() -> Iterator[tuple[int, float]]:
-    """Yield each number of processes at which a comparison is judged, and its part of `ALPHA`."""
+    """Yield each number of processes at which lar judges, and the part of `ALPHA` to use then."""
     processes, share = FIRST_LOOK, FIRST_SHARE
     while True:
         yield processes, share

@@ -4,10 +4,10 @@ Copies of a model run at the same time, each in a thread of its own. The same th
 and runs a copy, since an engine may bind data to the calling thread. Engines release Python's lock
 while they run.
 
-The pace of iterations decides what a runner does before each iteration. This is not timed.
-A sleep ends about 0.1 ms late on a quiet machine. But a request must be served when it arrives. So
-in the last half millisecond of a wait, the runner does not sleep but reads the clock again and
-again, which costs CPU time.
+Before each iteration, a runner may sleep, or wait until a request arrives. This is not timed. A
+sleep ends about 0.1 ms late on a quiet machine. A request must be served as soon as it arrives, and
+not 0.1 ms later. Therefore, in the last half millisecond before a request arrives, the runner does
+not sleep but reads the clock again and again, which costs CPU time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Sleeper(Protocol):
 
 
 class Rest(Protocol):
-    """Records a rest between iterations, so that its time and noise belong to no iteration."""
+    """Records a pause between iterations, so that its time and noise belong to no iteration."""
 
     def begin_rest(self) -> None:
         """Record that the runner begins to sleep."""
@@ -260,7 +260,7 @@ class Keeper:
         self.pending = self.rows.count
 
     def begin_rest(self) -> None:
-        """Read the noise of the iterations so far, before the rest adds other noise."""
+        """Read the noise of the iterations so far, before a sleep adds further noise."""
         if self.meter is not None and self.pending < self.rows.count:
             self.share(self.meter.read(ends=True))
 
@@ -269,7 +269,7 @@ class Keeper:
         self.rows.beat()
 
     def end_rest(self) -> None:
-        """Begin the next reading now, so that this reading does not include the rest."""
+        """Begin the next reading of the noise now, to leave out the sleep that has just ended."""
         if self.meter is not None:
             self.meter.read()
             self.last_reading = self.driver.clock()

@@ -2,10 +2,10 @@
 
 Linux reports the time of computing and the time of waiting without special rights. The run-queue
 delay is the second field of `/proc/self/task/TID/schedstat` (kernel documentation,
-scheduler/sched-stats). This delay shows disturbances by other processes far better than the number
-of context switches does. The CPU time of a thread is read from the thread's own CPU clock with
-clock_gettime(3); any thread of the process may read this clock. The clock is exact, while the first
-field of schedstat may be late by up to a tick.
+scheduler/sched-stats). The run-queue delay shows disturbances by other processes far better than
+the number of context switches does. The CPU time of a thread is read from the thread's own CPU
+clock with clock_gettime(3); any thread of the process may read this clock. The clock is exact,
+while the first field of schedstat may be late by up to a tick.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PROBE = f"a checksum of {len(PROBE_BYTES) // 1024} KiB after each reading"
 
 
 class Reading(NamedTuple):
-    """The times since the last reading, in seconds.
+    """The noise since the last reading; all times are in seconds.
 
     A time that was not read is NaN. `queue_delay` is the longest time for which a runnable thread
     waited for a CPU, while other processes may have used the CPU. `queue_delay` does not include

@@ -1,7 +1,8 @@
 """Measures the peak of a machine: float32 operations and bytes per second.
 
-Both figures are measured in a fresh process, since the library that computes NumPy's products reads
-its number of threads only when it is loaded. The process prints the fields of `Peak` as JSON.
+The operations and the bytes per second are measured in a fresh process, since the library that
+computes NumPy's products reads its number of threads only when it is loaded. The process prints the
+fields of `Peak` as JSON.
 
 Disturbances only make a product or a copy slower, so the fastest of many repetitions is used. A
 product of two n x n matrices of float32 has 2 n^3 operations. A copy reads and writes each byte
@@ -9,20 +10,20 @@ once.
 
 The library is OpenBLAS, which chooses its code by the model of the processor. If OpenBLAS does not
 know a new processor, it may choose code for processors of 2004, and then products take four times
-as long. So lar chooses the code by the instruction sets (`OPENBLAS_CORETYPE`), unless the user has
-set this variable.
+as long. Therefore lar sets `OPENBLAS_CORETYPE` to code that fits the processor's instruction sets,
+unless the user has set this variable.
 
 Each peak is kept in the file lar/peaks/MACHINE-THREADS.json among the user's data. The file is a
 list of two items: the best figures before the last measurement, and the last measurement. MACHINE
 stands for everything on which a peak depends: the processor, the usable CPUs, the limits of CPU
-time, and the library for matrix products. If any of these facts changes, the name of the file
-changes too, and the peak is measured anew.
+time, and the library for matrix products. If one of the facts that MACHINE stands for changes, the
+name of the file changes too, and the peak is measured anew.
 
-If a whole measurement was disturbed, its peak is too low. So each of the first runs measures again
-for a moment, until a measurement agrees with the best measurement. The first run of each later day
-measures again too, in case all earlier measurements were disturbed. If two processes write at the
-same time, the file stays whole and has one of the two measurements. If a peak cannot be kept, for
-example on a full disk, every run measures it again.
+If a whole measurement was disturbed, its peak is too low. The first runs on a machine measure the
+peak again, each for a moment, until a measurement agrees with the best measurement. On each later
+day, the first run measures the peak again, in case all earlier measurements were disturbed. If two
+processes write at the same time, the file stays whole and has one of the two measurements. If a
+peak cannot be kept, for example on a full disk, every run measures it again.
 """
 
 from __future__ import annotations

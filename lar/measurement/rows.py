@@ -4,13 +4,11 @@ The worker writes a row for each iteration and for each reading of the noise, wi
 The parent reads the rows while the run goes on, and can read all of them after a crash. To save the
 worker's time, the parent divides each reading between the iterations of the reading.
 
-Each runner has a table in this machine's byte order:
-
-- a header of eight integers;
-- the rows of iterations, of five doubles each: the end-to-end, host and device times, the time on
-  the driver's clock when the iteration began, and the time that its request waited for the runner;
-- the rows of readings, of ten doubles each: the number of finished iterations, and the fields of a
-  `Reading`.
+Each runner has a table in this machine's byte order. The table has a header of eight integers, then
+the rows of iterations, and then the rows of readings. The row of an iteration has five doubles: the
+end-to-end, host and device times, the time on the driver's clock when the iteration began, and the
+time that its request waited for the runner. The row of a reading has ten doubles: the number of
+finished iterations, and the fields of a `Reading`.
 
 Times are seconds; NaN means not measured.
 """
@@ -199,8 +197,8 @@ def reach_back(
     """Return the wait of each reading.
 
     A wait that only a later reading shows is moved to the reading in which it happened. A thread
-    that waits through several readings reports its wait when it runs again. So `before` has, for
-    each reading, the part of the reading's longest wait that lies before the previous reading.
+    that waits through several readings reports its wait when it runs again. For each reading,
+    `before` has the part of the longest wait that lies before the previous reading.
     """
     reached = list(delays)
     begins = [0, *(int(end) for end in ends)]
@@ -331,7 +329,7 @@ def share_out(
 ) -> Computed | None:
     """Divide the seconds of each reading between its iterations.
 
-    The parts are in proportion to the times of the iterations.
+    Each iteration gets a part in proportion to the duration of the iteration.
 
     If `active` is empty, `figures` are the seconds of waiting, and the wait of an iteration is at
     most as long as the iteration. If `active` is not empty, `figures` are the seconds of CPU time.
@@ -380,8 +378,8 @@ def give(
 
     `ends` has the number of iterations that had ended at each reading. If a reading has no figure
     (NaN), its iterations belong to the next reading. Iterations after the last reading get NaN.
-    `parts_of` takes the number of a reading, the first iteration, and the iteration after the last.
-    Only readings with a figure are numbered.
+    `parts_of` takes the number of a reading, its first iteration, and the iteration after its last
+    one. In the number of a reading, readings without a figure do not count.
     """
     pairs = zip(figures, ends, strict=True)
     until = array("q", (int(end) for figure, end in pairs if figure == figure))

@@ -1,30 +1,31 @@
 """Statistics of samples: pure functions without NumPy, so that reports start fast.
 
 Quantiles of Student's t distribution are computed here, so that no command has to load SciPy. With
-t = sqrt(degrees) * sinh(u), the density of u is `peak * cosh(u) ** -degrees`. This density has its
-peak at 0 and falls smoothly, so Simpson's rule integrates it precisely. Newton's method from 0
+t = sqrt(degrees) * sinh(u), the density of u is `peak * cosh(u) ** -degrees`. The density of u has
+its peak at 0 and falls smoothly, so Simpson's rule integrates it precisely. Newton's method from 0
 never passes the quantile, since the probability grows more and more slowly.
 
 The confidence interval of a median is computed for samples that may be correlated. The samples of
-one process are similar to their neighbours: times drift, and other programs come and go. So the
-median of n such samples is as uncertain as the median of fewer independent samples. The uncertainty
-of a mean depends on the low frequencies of the series of samples. lar replaces each sample by its
-rank, so that outliers do not matter. The variance of a series of ranks is known. The spectrum of
-the ranks is modelled as white noise plus a correlated part, which has a share and a correlation
-time:
+one process are similar to their neighbours: times drift, and other programs come and go. Since
+neighbouring samples are similar, the median of n samples of one process is as uncertain as the
+median of fewer independent samples. The uncertainty of a mean depends on the low frequencies of the
+series of samples. Each sample is replaced by its rank, so that outliers do not matter. The variance
+of a series of ranks is known. The spectrum of the ranks is modelled as white noise plus a
+correlated part, which has a share and a correlation time:
 
     spectrum = 1 - share + share * (the spectrum of an autoregression of order 1 with this time).
 
 Whittle's likelihood of the lowest frequencies (a cosine transform) shows how well a share and a
 correlation time fit the samples. No single model is chosen: the variance is the mean over all
-models, weighted by Bayes' rule. So the interval of a few samples is wide, since a few samples
-cannot show their correlation. The ends of the interval are quantiles of the samples (Hahn and
-Meeker, Statistical Intervals, chapter 5).
+models, weighted by Bayes' rule. The interval of a few samples is wide, since a few samples cannot
+show how strongly they are correlated. The ends of the interval are quantiles of the samples (Hahn
+and Meeker, Statistical Intervals, chapter 5).
 
 Simulations check the interval; some are in `tests/measurement/test_statistics.py`. The 95 %
 interval contains the median of the process in 92 to 98 % of cases, if there are enough samples: 20
 independent samples, 50 samples with a correlation of 0.7 between neighbours, 200 samples with a
-correlation of 0.9, or about ten bursts. The interval cannot contain a disturbance that comes later.
+correlation of 0.9, or about ten bursts. The interval says nothing about a disturbance that comes
+after the last sample.
 """
 
 from __future__ import annotations
@@ -245,11 +246,13 @@ def disturbed_of(
 
 
 def slowed_of(end_to_end: Sequence[float], probes: Sequence[float | None]) -> tuple[int, ...]:
-    """Return the indexes of the samples with a slow probe.
+    """Return the indexes of the samples that were followed by a slow probe.
+
+    A probe is a short, fixed computation.
 
     The result is empty if samples with fast probes are not faster than samples with slow probes.
-    Mood's median test decides this: among the samples above the common median, more must have slow
-    probes than chance explains.
+    Mood's median test compares the samples with slow and with usual probes: among the samples above
+    the common median, more samples must have slow probes than chance explains.
     """
     limit = SLOW_PROBE * (percentile_of_known(probes, USUAL_RANK) or 0.0)
     slow, usual = array("d"), array("d")  # the times of their samples
@@ -361,7 +364,7 @@ def low_frequencies(series: Iterable[float], count: int) -> list[float]:
 
 @lru_cache(maxsize=8)
 def cosines(blocks: int) -> list[list[float]]:
-    """Return the waves of the lowest frequencies in a cosine transform of `blocks` values."""
+    """Return the cosine waves of lowest frequency, each as a list of `blocks` values."""
     return [
         [math.cos(math.pi * wave * (block + 0.5) / blocks) for block in range(blocks)]
         for wave in range(1, min(FREQUENCIES, blocks - 1) + 1)

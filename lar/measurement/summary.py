@@ -62,7 +62,7 @@ def figures_of(name: str, times: Statistics) -> dict[str, Any]:
 
 
 def rate_of(times: Sequence[float]) -> float | None:
-    """Return the rate per second of events at these times, or None if the times are all equal."""
+    """Return the rate per second of events that happened at `times`, or None if all are equal."""
     if len(times) < 2 or min(times) == max(times):
         return None
     return (len(times) - 1) / (max(times) - min(times))
@@ -122,8 +122,8 @@ def cpu_is_latency(result: RunResult) -> bool:
     The CPU time is the latency for a run on one thread, if CPU time and waiting add up to the time
     of an iteration, since then a busy machine has only added the waiting. The CPU time is not the
     latency if the run has several threads, since one thread may spin while it waits for another
-    thread. The CPU time is not the latency either if the single thread may spin while it waits for
-    work, if a device computes, or if heat slowed down the CPU.
+    thread. The CPU time of a single thread is not the latency if the thread may spin while it waits
+    for work, if a device computes, or if heat slowed down the CPU.
     """
     if result.engine is None or result.engine.threads != 1 or may_be_spinning(result):
         return False
@@ -176,7 +176,7 @@ def in_turn(samples: Samples, left_out: Collection[int]) -> Sequence[float]:
 def calm_median(samples: Samples) -> float | None:
     """Return the median of the undisturbed iterations, or None if too few were undisturbed.
 
-    If nothing disturbed the run, a single iteration is enough.
+    If nothing disturbed the run, a median of a single iteration is returned too.
     """
     disturbed = disturbed_in(samples)
     calm = in_turn(samples, disturbed)
@@ -229,8 +229,8 @@ def windows_agree(earlier: Sequence[float], later: Sequence[float]) -> bool:
     """Return whether two successive windows of iterations agree.
 
     Two windows agree if their medians hardly differ. If times scatter, medians of a few samples
-    differ more. With scattered times, two windows agree if the median of each window lies well
-    within the samples of the other window.
+    differ more. When times scatter, two windows agree if the median of each window lies well within
+    the samples of the other window.
     """
     first, second = sorted(earlier), sorted(later)
     ours, theirs = percentile_of(first, 50), percentile_of(second, 50)

@@ -1,10 +1,8 @@
 """Records the system calls of a run with strace.
 
-A traced run is slower, since strace, another process, stops each thread at each system call.
-For each thread, strace writes a file. Each line of this file has the time of day, a call, its
+A traced run is slower, since strace, another process, stops each thread at each system call. For
+each thread, strace writes a file. Each line of a thread's file has the time of day, a call, its
 result and its duration in seconds:
-
-    1795188056.595103 read(3, ""..., 4096) = 512 <0.000012>
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ A CPU is the host and does not count as a device. If an engine reports no kernel
 treated as a kernel that has the name of the operator's algorithm.
 
 The thread that runs the model also stores the profiler's records, reads the noise and writes files,
-between iterations. So the system calls of this thread between iterations are assigned to the
-profiler, except while the engine loads or prepares the model. The system calls of the engine's own
-threads are not assigned to the profiler.
+between iterations. System calls that the model's thread makes between iterations are assigned to
+the profiler, except while the engine loads or prepares the model. The system calls of the engine's
+own threads are not assigned to the profiler.
 """
 
 from __future__ import annotations
@@ -239,9 +239,9 @@ Places = dict[tuple[int, int], list[tuple[int, int]]]
 def places_of(executions: Sequence[Execution], *, on_device: bool) -> Places:
     """Return the indexes of each operator's executions in each step, in the order of time.
 
-    With `on_device`, the time is the begin of the execution. Without `on_device`, the time is the
-    begin of the dispatch, since the host may dispatch several executions before the first execution
-    runs.
+    With `on_device`, executions are ordered by the begin of the execution. Without `on_device`,
+    executions are ordered by the begin of the dispatch, since the host may dispatch several
+    executions before the first execution runs.
     """
     places: Places = {}
     for index, each in enumerate(executions):

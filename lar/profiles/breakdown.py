@@ -2,14 +2,15 @@
 
 Every moment of a step is assigned to the first bucket that covers this moment. The buckets and
 their order are those of the PyTorch profiler's TensorBoard plugin: first Kernel, then Memcpy,
-Memset, Runtime, DataLoader, CPU Exec and Other. The first four buckets are left out for a run on a
-CPU, which has no device activities. A bucket is the union of its intervals within the step, without
-the times that are already in earlier buckets. So the times of all buckets add up exactly to the
-time of the step.
+Memset, Runtime, DataLoader, CPU Exec and Other. For a run on a CPU, which has no device activities,
+the buckets Kernel, Memcpy, Memset and Runtime are left out. A bucket is the union of its intervals
+within the step, without the times that are already in earlier buckets. The times of all buckets
+therefore add up exactly to the time of the step.
 
 Most of the plugin's bucket Other is split here: into the cost of profiling (`lar.profiles.costs`),
-the copies of inputs and outputs, and the engine's own time around its operators. The rest of the
-bucket Other is lar's own work between the reading of an item, the feeding and the execution.
+the copies of inputs and outputs, and the engine's own time around its operators. The time that
+remains in the bucket Other is lar's own work between the reading of an item, the feeding and the
+execution.
 
 A profile records how long a thread waited for a CPU in each step, but not at which moments. Waiting
 for a CPU has its own bucket. The waiting is subtracted from the buckets outside of operators. The
@@ -161,8 +162,8 @@ def describe_disturbance(profile: Profile) -> str:
 def split_copies(profile: Profile) -> list[Profile]:
     """Return a profile for each copy, with its iterations, executions and spans.
 
-    With only one copy, the whole profile is returned. Counters and memory belong to the process,
-    and are in the profile of the first copy.
+    If the model ran in only one copy, the result is the whole profile. Counters and memory belong
+    to the process, and are in the profile of the first copy.
     """
     copies = sorted({step.copy for step in profile.steps})
     if len(copies) < 2:
@@ -245,9 +246,9 @@ def breakdown_of(profile: Profile) -> list[StepBreakdown]:
 def take_out_waiting(
     profile: Profile, steps: Sequence[StepBreakdown], waits: Mapping[int, int]
 ) -> list[StepBreakdown]:
-    """Return the steps with a bucket for waiting; its time is subtracted from other buckets.
+    """Return the steps with a bucket for waiting, and subtract the waiting from other buckets.
 
-    The time is subtracted only from buckets of the host, and only from buckets that took longer
+    The waiting is subtracted only from buckets of the host, and only from buckets that took longer
     than usual.
     """
     disturbed = disturbed_steps(profile)

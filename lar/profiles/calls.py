@@ -98,9 +98,9 @@ class Piece(NamedTuple):
 def calls_of(profile: Profile) -> Sequence[Call]:
     """Return the calls of the timed iterations.
 
-    First come ranges, then calls of the engine, then operators, each group in the order of time.
-    After the operators come ranges around iterations, activities of a device, and the cost of
-    profiling.
+    In the returned list, ranges come first, then calls of the engine, then operators, each group in
+    the order of time. Ranges around iterations, activities of a device, and the cost of profiling
+    come last in the returned list.
     """
     streams, operators = streams_of(profile), operator_calls(profile)
     ranges, spans = range_calls(profile, operators), profile.spans_of("runtime")
@@ -188,7 +188,7 @@ def pieces_of_operators(profile: Profile, calls: Sequence[Call]) -> Iterator[Pie
 
 
 def nest(pieces: Sequence[Piece]) -> None:
-    """Change the times and the memory of calls, so that a call fits the calls within it.
+    """Make the own times and the memory of calls consistent with the calls inside them.
 
     Subtract the duration of each piece from the own time of the call around the piece. Add an
     operator's device time and memory to all calls around it, except to ranges, which already
@@ -211,7 +211,7 @@ def counts_for(piece: Piece, outer: Piece) -> bool:
     """Return whether the work of a piece is added to the work of the call around it.
 
     The work of an operator with a duration of 0 is not added to an operator that begins at the same
-    time. The clock is coarse. So two operators with the same start time probably ran one after the
+    time. The clock is coarse. Two operators with the same start time probably ran one after the
     other.
     """
     if piece.call.kind != "operator" or outer.call.kind == "range":
@@ -242,7 +242,7 @@ def clip_to_steps(
 def device_calls(profile: Profile) -> Iterator[Call]:
     """Yield the activities of a device as calls.
 
-    If memory is recorded, the memory use of an activity is 0, otherwise None.
+    The memory use of an activity is 0 if memory is recorded, and None if memory is not recorded.
     """
     memory = Memory() if profile.on_device and memory_by_step(profile) else None
     for each in device_activities_of(profile):

@@ -2,11 +2,11 @@
 
 A plain run comes before each profiled run. The cost of profiling is how much longer a profiled
 iteration takes than a plain iteration. The part of the cost that lies in each operator is unknown.
-So at first lar assumes that the whole cost lies outside of operators. If the operators still do not
-fit into a plain iteration, one factor scales all their times so that they fit.
+At first, lar assumes that the whole cost of profiling lies outside of operators. If the operators
+still do not fit into a plain iteration, one factor scales all their times so that they fit.
 
-All times stay as recorded if the cost is at most `LIMIT` times the time of a plain iteration. Times
-also stay as recorded if other work disturbed the runs so much that the cost is unknown.
+All times stay as recorded if the cost is at most `LIMIT` times the time of a plain iteration. If
+other work disturbed the runs so much that the cost is unknown, all times stay as recorded.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ def cost_of(profiled: Samples, plain: Samples) -> Cost | None:
     """Return the cost of profiling: the median times of iterations with and without profiling.
 
     If too few iterations were undisturbed, the fastest undisturbed profiled iteration is used
-    instead of a median. But if this profiled iteration is not certainly slower than the median
-    plain iteration, the cost is unknown. If even the fastest profiled iteration is slower than the
-    median plain iteration, profiling surely costs time, since other work makes no iteration faster.
+    instead of a median. If the fastest undisturbed profiled iteration is not certainly slower than
+    the median plain iteration, the cost is unknown. If even the fastest profiled iteration is
+    slower than the median plain iteration, profiling surely costs time, since other work makes no
+    iteration faster.
     """
     # Reports do not need these modules.
     from lar.measurement.statistics import disturbed_in

@@ -203,8 +203,9 @@ def compare_profiles(
 ) -> ComparedProfiles:
     """Compare the iterations of two commands, and their operators, types or modules.
 
-    `pairs` are profiles of A and B that were made in turns. Only operators whose name or type
-    matches `pattern` are compared. `kinds` are the operator kinds of the engines of A and B.
+    `pairs` are profiles of A and B that were made alternately: a profile of A, a profile of B, and
+    so on. Only operators whose name or type matches `pattern` are compared. `kinds` are the
+    operator kinds of the engines of A and B.
 
     Raises:
         UsageError: a profile has no timed iterations, or is of another command than the first
@@ -243,7 +244,7 @@ def compare_profiles(
 
 
 def check_comparable(first: Profile, other: Profile) -> None:
-    """Check that a profile has timed iterations, and the same command as its side's first profile.
+    """Check that the profile `other` has timed iterations and the same command as `first`.
 
     Raises:
         UsageError: the profile has no timed iterations, or is of another command.
@@ -271,10 +272,10 @@ def plain_ns(profile: Profile) -> float:
 
 
 def uses_like(first: Profile, profile: Profile, kinds: OperatorKinds) -> Mapping[int, Use]:
-    """Return the `Use` of each operator in `profile`, by the index of the same operator in `first`.
+    """Return how often and how long each operator of `profile` runs, by its index in `first`.
 
-    Both profiles are of the same command. Each operator of `profile` is matched with the operator
-    of `first` that does the same work.
+    `first` and `profile` are profiles of the same command. Each operator of `profile` is matched
+    with the operator of `first` that does the same work.
     """
     uses = uses_of(profile)
     if profile is first:

@@ -4,12 +4,13 @@ Chrome's viewer, Perfetto and the plugin read the same format. A trace has the c
 PyTorch profiler's plugin: operators (cpu_op), layers (python_function), iterations
 (ProfilerStep#N), kernels, copies and allocations. The plugin draws other categories, but does not
 include them in its sums. Viewers show operators by name. The plugin adds up events of equal names.
-So in the trace for the plugin, operators have their types as names, and the warm-up is left out.
+In the trace for the plugin, operators therefore have their types as names, and the warm-up is left
+out.
 
 The events of a thread are slices on one or more tracks. On a track, slices nest, since viewers and
 the plugin drop overlapping slices. No two slices of a track begin or end at the same time, since
-the plugin assigns an allocation to the innermost operator at its time. So times are moved by a few
-nanoseconds, and a slice without duration gets one nanosecond.
+the plugin assigns an allocation to the innermost operator at its time. To keep slices apart, times
+are moved by a few nanoseconds, and a slice without duration gets one nanosecond.
 """
 
 from __future__ import annotations
@@ -66,7 +67,11 @@ DATA_LOADER = "enumerate(DataLoader)#lar.__next__"
 
 
 class Line(NamedTuple):
-    """A thread's line of iterations, layers and operators or, with `calls`, of other slices."""
+    """The slices of a thread that are drawn together.
+
+    `calls` is false for iterations, layers and operators on the host, and for all slices of a
+    device. `calls` is true for phases, ranges, calls, and dispatches on other threads of the host.
+    """
 
     process: int
     thread: int
@@ -316,7 +321,7 @@ class Trace:
     def _spans(self) -> Iterator[Slice]:
         """Yield the slices of phases, ranges and calls, and of a device's kernels and copies.
 
-        On a device, calls that the plugin's overview adds up have the category runtime.
+        For a run on a device, calls that the plugin's overview adds up have the category runtime.
         """
         profile = self.profile
         runtime = {id(span) for span in leaf_calls(profile)} if profile.on_device else set()
@@ -388,7 +393,7 @@ class Trace:
 
 
 def facts_of_operator(operator: ProfiledOperator) -> dict[str, Any]:
-    """Return the known facts of an operator; the plugin reads only the facts of its inputs."""
+    """Return the known facts of an operator; the plugin reads only the facts about the inputs."""
     facts = {
         "name": operator.name,
         "type": operator.type,

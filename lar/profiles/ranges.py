@@ -137,7 +137,7 @@ def open_ranges() -> tuple[str, ...]:
 
 
 def ranges_during(start_ns: int) -> list[NamedRange]:
-    """Return the ranges that have ended, but not before a time on this process's clock."""
+    """Return the ranges that ended after a time on this process's clock."""
     return [each for each in [*ENDED] if each.end_ns > start_ns]
 
 
@@ -321,7 +321,8 @@ def starts_of(execution: Execution) -> Starts:
 def starts_by_thread(begun: Sequence[Begun]) -> dict[int | None, list[tuple[int, int]]]:
     """Return the sorted begins of records by thread; the key None has the begins of all records.
 
-    If no record ran on a thread, the thread has the begins of the records that it dispatched.
+    For a thread on which no record ran, the result has the begins of the records that the thread
+    dispatched.
     """
     ran: dict[int | None, list[tuple[int, int]]] = {None: []}
     dispatched: dict[int | None, list[tuple[int, int]]] = {}

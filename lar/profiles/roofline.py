@@ -1,18 +1,19 @@
 """The roofline model of Williams, Waterman and Patterson (2009): compares work with the peak.
 
 Work can be no faster than the lower of two roofs. One roof is the peak rate of operations. The
-other roof is the rate of operations that main memory can supply with data: peak byte/s x flop/byte.
-The intensity (flop/byte) at which both roofs are equal is the ridge. Memory is the limit of work
-with a lower intensity, and computation is the limit of work with a higher intensity.
+second roof is the rate of operations that main memory can supply with data: the peak of main memory
+(byte/s) times the intensity of the work (flop/byte). The intensity (flop/byte) at which both roofs
+are equal is the ridge. Memory is the limit of work with a lower intensity, and computation is the
+limit of work with a higher intensity.
 
-Three rules avoid wrong conclusions:
+The peak rate of operations holds for float32. The peak for other types is unknown, so operations in
+other types are not compared with a roof.
 
-- The peak rate of operations holds for float32. The peak for other types is unknown, so operations
-  in other types are not compared with a roof.
-- Work that moves no bytes, such as a view, a constant or a passed pointer, has no bandwidth.
-- A roof limits only work that is near the roof. Work far from both roofs has another limit: the
-  kernel does not fit the shapes or the layout, or the time is spent on waiting for threads, on
-  loading instructions or on the call itself.
+Work that moves no bytes, such as a view, a constant or a passed pointer, has no bandwidth.
+
+A roof limits only work that is near the roof. Work far from both roofs has another limit: the
+kernel does not fit the shapes or the layout, or the time is spent on waiting for threads, on
+loading instructions or on the call itself.
 
 Data in caches may be read faster than main memory, but lar compares it with main memory's peak.
 """
@@ -65,10 +66,10 @@ class Work:
 
     `parts` has the work of each operator if there are several operators. `flops` and `size_bytes`
     are sums of the known amounts, or None if no amount is known. `flops_share` and `bytes_share`
-    are the parts of the time for which the amount is known, from 0 to 1. If such a part is below 1,
-    figures computed from `flops` or `size_bytes` are lower bounds. `time_ns` excludes disturbances:
-    for each operator, the median time is multiplied by the number of calls, and the products are
-    added.
+    are the parts of the time for which the amount is known, from 0 to 1. If `flops_share` or
+    `bytes_share` is below 1, figures computed from `flops` or `size_bytes` are lower bounds.
+    `time_ns` excludes disturbances: for each operator, the median time is multiplied by the number
+    of calls, and the products are added.
     """
 
     calls: int
@@ -235,10 +236,9 @@ def amounts_of(profile: Profile) -> Sequence[tuple[int | None, int | None, bool]
 def computes_in_float32(operator: ProfiledOperator) -> bool:
     """Return whether the float32 peak is the roof for this operator.
 
-    The types of the operator's inputs decide this. If the operator has no inputs, the types of its
-    outputs decide this. Tensors with a single value are ignored, such as the scale and zero point
-    of quantised tensors. Inputs that hold indices are ignored if the operator also has inputs of
-    other types.
+    The result depends on the data types of the operator's inputs or, without inputs, of its
+    outputs. Tensors with a single value are ignored, such as the scale and zero point of quantised
+    tensors. Inputs that hold indices are ignored if the operator also has inputs of other types.
     """
     facts = operator.inputs or operator.outputs
     every = {fact.dtype for fact in facts}

@@ -1,8 +1,9 @@
 """Rows of reports: the executions of timed iterations, grouped by operator, type, module and so on.
 
-All reports use this one aggregation. Operators within an operator, such as the operators in the
-body of a Loop, are listed separately. So each row has a time without inner operators, and the sum
-of these times is the time of all operators. A row also has the time that includes inner operators.
+All reports take their rows from this module. Operators within an operator, such as the operators in
+the body of a Loop, are listed separately. Each row has a time without inner operators, and the sum
+of these times over all rows is the time of all operators. A row also has the time that includes
+inner operators.
 
 Reports in the style of another tool show further figures of a row if --columns names these figures.
 """
@@ -30,11 +31,12 @@ class Row:
     `operators` are indexes in `Profile.operators`. `times` has the own times of executions in
     nanoseconds. `total_ns` is the sum of the times of all executions, including inner operators.
     `iteration_ns` is the row's time in an iteration: for each operator, the median time is
-    multiplied by the number of executions, and the products are added. So a disturbed execution has
-    little effect. `share` is the row's part of the sum of `iteration_ns` over all rows, from 0 to
-    1. `bounds` maps each bound to the part of the row's time that this bound limits, the largest
-    part first. The key None stands for an unknown bound. `saving_ns` is the time that an iteration
-    would save if the row reached the machine's roofs, or None if unknown.
+    multiplied by the number of executions, and the products are added. Since medians are used, a
+    disturbed execution hardly changes `iteration_ns`. `share` is the row's part of the sum of
+    `iteration_ns` over all rows, from 0 to 1. `bounds` maps each bound to the part of the row's
+    time that this bound limits, the largest part first. The key None stands for an unknown bound.
+    `saving_ns` is the time that an iteration would save if the row reached the machine's roofs, or
+    None if unknown.
     """
 
     name: str

@@ -12,8 +12,8 @@ A set of time intervals is a sorted list of pairs of start and end; the interval
 
 Times of a profile are counted from its zero, the moment when its worker began to record. If the
 user's program opened a range before the run, the range begins before the profile's zero. Trace
-viewers drop events before 0. So times in a file are counted from the earliest time of the profile
-if this time is before the profile's zero.
+viewers drop events whose time is negative. If the earliest time of a profile is before the
+profile's zero, the times in the profile's file are counted from this earliest time.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ TIMES = ("start_ns", "end_ns", "dispatch_start_ns", "dispatch_end_ns", "at_ns")
 def keep_with_profile(compute: Callable[[Profile], T]) -> Callable[[Profile], T]:
     """Return a function that computes its result only once for each profile.
 
-    The result is stored as an attribute of the profile. A profile never changes, and several parts
-    of a report need the same result. So callers must not change the result.
+    The computed result is stored as an attribute of the profile. A profile never changes, and
+    several parts of a report need the same result. All callers get the same object as the result,
+    so that no caller may change this object.
     """
     name = f"{compute.__module__}.{compute.__qualname__}"
 
@@ -153,8 +154,8 @@ CLOCK_STEP_NS = 1_000
 def iterations_of(profile: Profile) -> dict[int, Interval]:
     """Return the begin and the end of each timed iteration, by its number, in order of time.
 
-    An iteration begins when the engine's call starts. If the start of this call is not recorded,
-    the whole step is treated as the iteration.
+    An iteration begins when the engine's call starts. If the start of the engine's call is not
+    recorded, the whole step counts as the iteration.
     """
     phases = profile.spans_of("phase")
     begins = {span.step: span.start_ns for span in phases if span.name == "forward"}
@@ -230,8 +231,8 @@ def self_times_of(profile: Profile) -> Sequence[int]:
 def self_host_times_of(profile: Profile) -> Sequence[int]:
     """Return the own host time of each timed execution, in nanoseconds.
 
-    The own host time is the time of the execution's dispatch. On a CPU, the time of the computation
-    is added, without inner operators.
+    The own host time is the time of the execution's dispatch. On a CPU, the own host time also
+    includes the time of the computation, without inner operators.
     """
     if profile.on_device:
         return profile.host_times_ns
@@ -291,8 +292,8 @@ class Totals(NamedTuple):
     `p90_ns` is None if there are too few calls for this percentile. If only the mean of calls is
     known, the maximum, minimum, median and p90 are None. `disturbed` counts the calls that other
     work on the machine made longer. Rows are ranked by `ranking_ns`: for each operator of a row,
-    the median time is multiplied by the number of calls, and the products are added. So a few
-    disturbed calls hardly change the ranking.
+    the median time is multiplied by the number of calls, and the products are added. Since medians
+    are used, a few disturbed calls hardly change the ranking of rows.
     """
 
     calls: int

@@ -7,9 +7,9 @@ that the engine's own tools can read the file. The events come last, so that the
 pieces: the events of thousands of iterations would take much memory. A large file is compressed
 with gzip.
 
-Times of events are microseconds after the file's zero, with three decimals for nanoseconds. The
-file's zero is at `zeroNs` of the profile's own clock. The file's zero is the profile's zero, or the
-begin of the earliest event if this event begins before the profile's zero.
+Times of events are microseconds after the file's zero, with three decimals for nanoseconds.
+`zeroNs` is the file's zero, as a time on the profile's own clock. The file's zero is the profile's
+zero, or the begin of the earliest event if this event begins before the profile's zero.
 
 An operator's execution is an event of category `cpu_op`. If the dispatch of the operator is
 recorded, there is also an event of category `op_inner`, whose `parent` is the execution.
@@ -18,14 +18,14 @@ Files of early versions of lar have the schema lar.profile/1 too, but may lack t
 spread, the time and the number of rounds of a peak; the use of threads by operators; the tensors
 that operators read and write; hardware counters; the instruction sets of the machine; the folder in
 which the run was started; the settings that were tried; and the noise of timed iterations. For an
-operator that moves no bytes, early files have an unknown number of bytes instead of 0. In early
-files, the engine's own keys are in "engineRaw". If several copies of a model run, their steps are
-on the threads 1000, 2000 and so on. Timed iterations have the numbers 0, 1, 2 and so on, and
-iterations of the warm-up have -1, -2, -3 and so on.
+operator that moves no bytes, files of early versions of lar have an unknown number of bytes instead
+of 0. In files of early versions of lar, the engine's own keys are in "engineRaw". If several copies
+of a model run, their steps are on the threads 1000, 2000 and so on. Timed iterations have the
+numbers 0, 1, 2 and so on, and iterations of the warm-up have -1, -2, -3 and so on.
 
-A profile's file is written as JSON, or as JSON in gzip if it is large. Trace viewers detect both
-forms by the file's first bytes, whatever the name of the file. A gzip file has only one member,
-since some viewers cannot read more.
+A profile's file is written as JSON, or as JSON in gzip if it is large. Trace viewers recognise
+plain JSON and gzip by the file's first bytes, whatever the name of the file. A gzip file has only
+one member, since some viewers cannot read more.
 """
 
 from __future__ import annotations
@@ -321,7 +321,8 @@ UNREADABLE = (
 def write_profile(profile: Profile, path: str | Path, *, packed: bool | None = None) -> None:
     """Write a profile to a file, compressed with gzip if `packed`.
 
-    If `packed` is None, a profile is compressed if it is large or if the file's name ends in `.gz`.
+    If `packed` is None, lar compresses a large profile, and any profile for a file whose name ends
+    in `.gz`.
 
     Raises:
         OSError: the file cannot be written.
@@ -364,7 +365,7 @@ def decode_profile(data: bytes, name: str) -> Profile:
     """Return the profile that the JSON of a file contains; messages name the file as `name`.
 
     Raises:
-        UsageError: the file has another schema.
+        UsageError: the schema of the file is not `PROFILE_SCHEMA`.
         msgspec.MsgspecError, ValueError: the file is damaged.
     """
     if (found := decode_stream(io.BytesIO(data), name)) is not None:
@@ -429,7 +430,7 @@ def read_head(content: IO[bytes]) -> tuple[TraceHead, bytes, bytes] | None:
     Return None if the events do not come last.
 
     Raises:
-        ValueError: the file has another schema.
+        ValueError: the schema of the file is not `PROFILE_SCHEMA`.
     """
     begin = b""
     while piece := content.read(max(BYTES_AT_ONCE, len(begin))):
@@ -534,7 +535,7 @@ class EventRecords:
         return self._names.setdefault(name, name)
 
     def profile_of(self, file: TraceHead, engine_raw: bytes) -> Profile:
-        """Return the profile of a file with these events.
+        """Return the profile that is made from a file's head and from the events added so far.
 
         Raises:
             ValueError: an event names an unknown operator, two iterations have the same number, or

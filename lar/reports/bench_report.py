@@ -174,7 +174,7 @@ LEAST_LIKELY = 0.01
 
 
 def describe_advice(profile: Profile) -> str:
-    """Return which setting to try for a profiled model, or what such a trial has shown."""
+    """Return which setting to try for a profiled model or, after a trial, the result."""
     facts = profile.facts
     if facts.tried:
         return f"{describe_tried(facts.tried)} (tried)"

@@ -83,7 +83,7 @@ def report_comparison(comparison: Comparison, *, everything: bool = False) -> Re
 def report_of(
     found: Comparison | ComparisonOfSides, body: Sequence[Part], table: AnyTable
 ) -> Report:
-    """Return the report of a comparison with these parts, and with a table of all tensors."""
+    """Return the report of a comparison: the parts in `body`, and a table of all tensors."""
     return Report(
         style="comparison",
         title=f"lar compare: {VERDICTS.get(found.finding, 'different')}",

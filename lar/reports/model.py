@@ -19,10 +19,11 @@ from lar.records.record import Record, ShortRecord
 def sort_rows(
     rows: Iterable[Row], sort: str, value_of: Callable[[Row], Any], *, smallest_first: bool = False
 ) -> list[Row]:
-    """Return rows sorted by a key: `+KEY` puts the smallest value first, `-KEY` the largest.
+    """Return rows sorted by a key.
 
-    KEY without a sign puts the largest value first, unless `smallest_first`. Rows with None come
-    last. Equal rows keep their order.
+    The form `+KEY` puts the smallest value first, and `-KEY` puts the largest value first. KEY
+    without a sign puts the largest value first, unless `smallest_first`. Rows with None come last.
+    Equal rows keep their order.
     """
     rows = [*rows]
     ascending = sort.startswith("+") or (smallest_first and not sort.startswith("-"))
@@ -121,8 +122,8 @@ class Rule(NamedTuple):
     `fill` is repeated over each column, and `middle` stands between columns.
 
     By default, the part of the rule over a column is `added` characters longer than the column. If
-    `longest` is not 0, this part is as wide as the column, but has at most `longest` characters. If
-    `fixed` is not 0, the part over each column has `fixed` characters.
+    `longest` is not 0, the part over each column is as wide as the column, but has at most
+    `longest` characters. If `fixed` is not 0, the part over each column has `fixed` characters.
     """
 
     fill: str = "-"

@@ -17,13 +17,13 @@ class Report(Record):
     """The report that a command or a style makes from a record.
 
     `body` has the lines and tables of the text. `tables` become CSV, JSON and HTML. If `document`
-    is not None, JSON is made from `document` and not from `tables`. With `page_of_text` the page
-    has the parts of `body`; otherwise the page has the first lines, the tables and then `plots`.
-    `title` is the title of the page; if `title` is empty, the page is named after the style. Lines
-    are wrapped to the terminal's width, except in a report that `is_for_programs`. `footer` is the
-    last line of the text; a report for programs is printed without this line. `corrected`
-    describes, only for JSON, how operators' times were scaled. `corrected` is empty if the times
-    are as recorded.
+    is not None, JSON is made from `document` and not from `tables`. With `page_of_text`, the page
+    has the parts of `body`. Without `page_of_text`, the page has the first lines, the tables and
+    then `plots`. `title` is the title of the page; if `title` is empty, the page is named after the
+    style. Lines are wrapped to the terminal's width, except in a report that `is_for_programs`.
+    `footer` is the last line of the text; a report for programs is printed without this line.
+    `corrected` describes, only for JSON, how operators' times were scaled. `corrected` is empty if
+    the times are as recorded.
     """
 
     style: str

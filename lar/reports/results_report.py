@@ -227,7 +227,7 @@ def columns_of_history(entries: Sequence[Entry]) -> Iterator[Column[Entry]]:
 
 
 class Series(NamedTuple):
-    """The runs of one kind, oldest first; `name` distinguishes the kind from other kinds."""
+    """The runs of one kind, from oldest to newest, and the `name` of the kind."""
 
     name: str
     entries: tuple[Entry, ...]

@@ -169,7 +169,8 @@ def format_finish(result: RunResult) -> list[str]:
     """Return the line that ends a test for each runner; empty if no iteration was timed.
 
     Scripts take the line `=== finished test` as a sign that the test ended. If the engine failed,
-    the line is missing. If the user interrupted the run, the line has the figures so far.
+    the line `=== finished test` is missing. If the user interrupted the run, the line has the
+    figures so far.
     """
     if result.status not in ("ok", "interrupted"):
         return []
@@ -361,7 +362,7 @@ def format_last_words(result: RunResult) -> list[str]:
 
 
 class CaseLines:
-    """Makes the lines of testcases; the line of an iteration follows those of its assertions."""
+    """Makes the lines of testcases; an iteration's line follows the lines of its assertions."""
 
     def __init__(self, spec: RunSpec) -> None:
         self.spec = spec

@@ -442,7 +442,11 @@ def align_points(cells: Sequence[str]) -> Cells:
 
 
 def places_of(number: str) -> int:
-    """Return how many characters follow the point, or follow `e` if there is no point; else -1."""
+    """Return the number of characters after a number's decimal point.
+
+    Without a decimal point, the characters after `e` are counted. Without a decimal point and `e`,
+    the result is -1.
+    """
     point = number.rfind(".")
     place = point if point >= 0 else number.rfind("e")
     return len(number) - place - 1 if place >= 0 else -1

@@ -1,7 +1,7 @@
 """The reports of `lar tune`: the result of a search, and the choices that a search would try.
 
-The result has a ranking, the best command and a verdict. The list of choices has the choices for
-each model, and the choices that are left out, with the reasons.
+The report of a search has a ranking, the best command and a verdict. The list of choices has the
+choices for each model, and the choices that are left out, with the reasons.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def command_of(result: TuneResult, caches: Mapping[str, str]) -> Iterator[str]:
 
 
 def caches_of(best: Row, space: ModelSpace, caches: Mapping[str, str]) -> dict[str, OptionValue]:
-    """Return the options for caches: the file of a kept cache, else options for a new search."""
+    """Return the options for caches: the file of a kept cache, or options for a new search."""
     found: dict[str, OptionValue] = {}
     for choice in (choices_by_name(space)[name] for name in best.choices):
         stays = choice.cache in caches

@@ -4,11 +4,13 @@ This module has the facts about a result, by which lar finds, groups and disting
 module also chooses the figure of a table: the kind of times that the table compares, which is the
 latency or the CPU time.
 
-A ratio of one run's latency to another run's CPU time says nothing. So all runs of a table have the
-same figure. The figure is the latency, if the latency of each run can be trusted. Else the figure
-is the CPU time, if the CPU time of each run equals the latency that the run has on a quiet machine.
-In all other cases the figure is the latency, and runs whose latency cannot be trusted are not
-judged. Median, minimum and items per second are computed from the same undisturbed iterations.
+A ratio of one run's latency to another run's CPU time says nothing. All runs of one table are
+therefore compared by one figure: the latency or the CPU time. The figure is the latency, if the
+latency of each run can be trusted. If the latency of a run cannot be trusted, the figure is the CPU
+time, provided that the CPU time of each run equals the latency that the run has on a quiet machine.
+If neither the latency nor the CPU time of all runs can be trusted, the table compares latencies,
+and runs whose latency cannot be trusted are not judged. Median, minimum and items per second are
+computed from the same undisturbed iterations.
 """
 
 from __future__ import annotations
@@ -92,7 +94,7 @@ class Run:
 
 
 def figure_of(results: Sequence[RunResult]) -> tuple[Figure, list[Run]]:
-    """Return the figure for a table of these results, and the `Run` of each result."""
+    """Return the kind of times to compare in a table of results, and the `Run` of each result."""
     known = [(result, result.summary or summarize(result)) for result in results]
     timed = [(result, summary) for result, summary in known if summary]
     has_latency = all(has_trusted_latency(summary) for _, summary in timed)

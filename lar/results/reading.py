@@ -140,7 +140,7 @@ def parts_of_log(results: Sequence[RunResult]) -> tuple[Part, ...]:
 
 
 def printer_of(data: bytes) -> Engine | None:
-    """Return the engine whose program printed these lines, or None for other content."""
+    """Return the engine whose program printed the given content, or None for other content."""
     return next((engine for engine in all_engines() if engine.prints_log(data)), None)
 
 
@@ -159,7 +159,7 @@ def problem_of(text: bytes, error: Exception) -> str:
 
 
 def read_json(text: bytes) -> tuple[Part, ...]:
-    """Return the parts in the JSON of a run or a bench; each process of a bench is a run.
+    """Return the runs in the JSON of a run or a bench, as parts; each process of a bench is a run.
 
     Raises:
         ValueError: the text is neither a run nor a bench, or is damaged.

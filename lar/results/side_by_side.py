@@ -62,7 +62,7 @@ NOT_IN_TURNS = "one side was run after the other, on a machine that did somethin
 class Check:
     """The verdict on new runs of one kind against runs of the baseline.
 
-    `new` and `baseline` are the runs whose times can be trusted; `left_out` is the number of runs
+    `new` and `baseline` have only runs whose times can be trusted. `left_out` is the number of runs
     whose times cannot be trusted. `unit` says whether single runs or sittings (groups of runs made
     within minutes) are compared. `figure` is the kind of times that is compared.
     """
@@ -180,7 +180,7 @@ def sittings_of(runs: Sequence[Run]) -> list[list[Run]]:
 
 
 def moment_of(started_at: str) -> float | None:
-    """Return when a run was started, in seconds, or None if unknown, as for a log."""
+    """Return when a run was started, in seconds since 1970, or None if this is unknown."""
     try:
         return datetime.fromisoformat(started_at).timestamp()
     except (ValueError, OverflowError):
@@ -252,7 +252,7 @@ class Row:
 
     @cached_property
     def interval(self) -> Interval | None:
-        """The interval of the median: over several runs, or over the samples of a single run."""
+        """The interval of the median: from several runs' medians, or from one run's samples."""
         if len(self.timed) == 1:
             return median_interval(self.timed[0].times)
         # The interval of their ratio to one second, in which each run is one value.
@@ -264,7 +264,7 @@ class Row:
         return min((min(run.times) for run in self.timed), default=None)
 
     def percentile(self, rank: int) -> float | None:
-        """Return a percentile of the samples, or None if they are too few or of several runs."""
+        """Return a percentile of the samples, or None for too few samples or for several runs."""
         if len(self.timed) != 1:
             return None
         statistics = statistics_of(self.timed[0].times)
@@ -297,7 +297,7 @@ def find_baselines(rows: Sequence[Row], varying: Sequence[str], asked: str) -> l
 
 
 def facts_asked(asked: str, varying: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Yield what `asked` may stand for: a value of a fact that varies or, if `none`, no options."""
+    """Yield the facts that `asked` may mean: one fact with this value or, if `none`, no options."""
     for fact in varying:
         yield {fact: value_asked(asked, fact)}
     if asked == "none":
@@ -338,7 +338,7 @@ def match(
 
 
 def has(row: Row, wanted: Mapping[str, str]) -> bool:
-    """Return whether a row has these facts."""
+    """Return whether a row has all the facts in `wanted`."""
     return all(row.facts[name] == value for name, value in wanted.items())
 
 
@@ -362,8 +362,8 @@ class SideBySide:
     """A table of results.
 
     The times of all rows are of the kind `figure`. `varying` are the names of the facts that differ
-    between rows; `common` has the other facts. `has_names` is False if rows combine results by
-    facts.
+    between rows; `common` has the facts in which all rows agree. `has_names` is False if rows
+    combine results by facts.
     """
 
     figure: Figure

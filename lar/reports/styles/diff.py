@@ -1,8 +1,8 @@
 """The style `diff`: compares the iterations and operators of two commands by pairs of profiles.
 
-Operators of A and B that compute the same values are joined. An operator that is not joined belongs
-to A alone or to B alone. The time of an operator excludes the operators inside it, and is scaled to
-an iteration without the profiler.
+Operators of A and B that compute the same values are joined. An operator that was joined with no
+operator of the other side belongs to A alone or to B alone. The time of an operator excludes the
+operators inside it, and is scaled to an iteration without the profiler.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def build(b: Profile, options: Mapping[str, Any], a: Profile, *more: Profile) ->
 
 
 def describe_iteration(it: ComparedTimes, unit: str) -> str:
-    """Return the headline: the iterations of A and B, and the verdict on them."""
+    """Return the headline: the iterations of A and B, and the verdict on these iterations."""
     scale, interval = UNITS_NS[unit], format_interval(interval_of(it))
     percent = "" if it.change_percent is None else f" ({it.change_percent:+.1f}%)"
     return (

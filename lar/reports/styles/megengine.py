@@ -297,7 +297,8 @@ def record_of(
 def busiest(amounts: Iterable[Amount]) -> int:
     """Return the sum of amounts over the steps; only the busiest thread of each step counts.
 
-    The threads of a step work at the same time.
+    Threads other than the busiest one are left out, since all threads of a step work at the same
+    time.
     """
     by_thread: Counter[tuple[int, int]] = Counter()
     for step, thread, amount in amounts:

@@ -64,9 +64,9 @@ class Shown(NamedTuple):
 class Figure(NamedTuple):
     """A figure of a row: a metric and, if it has a `title`, a column of the roofline.
 
-    On a device, the name of the metric begins with `gpu`. Times are in nanoseconds. `is_part`
-    returns whether a row has only a part of the work, so that the figure is a lower bound. A metric
-    without a `key` is shown only on request.
+    If the operators compute on a device, the name of the metric begins with `gpu`. Times are in
+    nanoseconds. `is_part` returns whether a row has only a part of the work, so that the figure is
+    a lower bound. A metric without a `key` is shown only on request.
     """
 
     key: str
@@ -242,7 +242,7 @@ def shown_rows(profile: Profile, rows: Iterable[Row]) -> Iterator[Shown]:
 
 
 def chosen_metrics(figures: Sequence[Figure], names: Sequence[str]) -> list[Figure]:
-    """Return the metrics of these names, in this order; without names, all metrics with a `key`.
+    """Return the metrics with these `names`, in the order of `names`; by default, all with a `key`.
 
     Raises:
         UsageError: no metric has one of the names.

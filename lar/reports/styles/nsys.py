@@ -42,8 +42,8 @@ class Event(NamedTuple):
 class Row:
     """The totals of all events of one name.
 
-    `times` are in nanoseconds, or in bytes for sizes. `share` is the percentage of these events in
-    the total of all events.
+    `times` are in nanoseconds, or in bytes for sizes. `share` is the total of the events of this
+    name, in percent of the total of all events.
     """
 
     name: str
@@ -145,8 +145,7 @@ class Section(NamedTuple):
     If `events` finds no event, `missing` (for a device) or `host_missing` (for a CPU) names what
     the profile lacks. `counted` is the title of the column of counts; it is empty for a section of
     sizes. With `banner`, the line `Generating ...` comes first. `gap` empty lines follow the
-    section. nsys itself lacks the sections with `is_extra`; such a section is shown only if it has
-    rows.
+    section. A section with `is_extra` does not exist in nsys, and is shown only if it has rows.
     """
 
     title: str

@@ -77,7 +77,7 @@ class TimedRun:
 
     @property
     def side(self) -> Side:
-        """The side on which operators compute: CPU or GPU."""
+        """The side on which operators compute, CPU or GPU."""
         return "GPU" if self.profile.on_device else "CPU"
 
     @property
@@ -117,9 +117,10 @@ class TimedRun:
 class TimeRow(NamedTuple):
     """A row with the times of calls on the host and on a device; unknown times are None.
 
-    Ratios are relative to `cpu_whole_ns` and `gpu_whole_ns`; if these are None, the row has no
-    ratios. `level` is the row's level of indentation, `thread` is the title above the row.
-    `saving_ns` is the time that an iteration would save if the row reached its roof.
+    Ratios are percentages of `cpu_whole_ns` on the host, and of `gpu_whole_ns` on the device; if
+    the whole time is None, the ratio is missing. `level` is the row's level of indentation,
+    `thread` is the title above the row. `saving_ns` is the time that an iteration would save if the
+    row reached its roof.
     """
 
     name: str
@@ -451,8 +452,8 @@ def model_section(run: TimedRun) -> list[Table[TimeRow]]:
 def overview_section(run: TimedRun) -> list[Table[TimeRow]]:
     """Return the table of kinds of events, with their times.
 
-    Overlapping times in the same copy of the model count once. The times of phases are plain sums,
-    as in the table of phases.
+    Times that overlap within one copy of the model are counted only once. The times of phases are
+    plain sums, as in the table of phases.
     """
     copies, whole_ns = split_copies(run.profile), sum(steps_ns(run))
     host = [row_of(run, STEP, steps_ns(run)), *phase_rows(run)]
@@ -738,7 +739,7 @@ def operator_section(run: TimedRun) -> list[Table[TimeRow]]:
 def operator_table(
     run: TimedRun, rows: Sequence[TimeRow], titles: Mapping[int, str]
 ) -> list[Table[TimeRow]]:
-    """Return the table of operators; some rows have a title above, by the number of the row."""
+    """Return the table of operators, with `titles` above some rows, by the row's number."""
     columns = (
         *(THREAD, Column[TimeRow]("Level", lambda row: row.level, in_text=False)),
         name_column(NAME_WIDTH, cut_name),

@@ -39,8 +39,8 @@ class KeyAverage:
     """The sums over all calls of one name, in nanoseconds and bytes, or None if unknown.
 
     `shapes` are the shapes of the inputs, if they distinguish rows. `saving_ns` is the time that an
-    iteration would save if these operators reached their roofs. `times` has the figures of single
-    calls, on the device or, without a device, on the host.
+    iteration would save if the operators of this row reached their roofs. `times` has the figures
+    of single calls, on the device or, without a device, on the host.
     """
 
     name: str
@@ -278,7 +278,7 @@ def column(
     text: Callable[[KeyAverage], str] | None = None,
     **fields: Any,
 ) -> Column[KeyAverage]:
-    """Return a column of torch's width."""
+    """Return a column that is as wide as the columns in torch's table."""
     given = {"align": "right", "width": WIDTH, "is_fixed": True, **fields}
     return Column(title, value, text, **given)
 
