@@ -209,7 +209,8 @@ def check_same_run(index: DumpIndex, place: Path) -> None:
     """Refuse a folder that another run has dumped, or that contains other files.
 
     Raises:
-        UsageError: a file in the folder is not an output, or the two runs differ.
+        UsageError: a file in the folder is not an output, or the run that made the folder differs
+            from the present run.
     """
     if not index_place(place).exists():
         raise other_run(place, "has no index beside it")

@@ -17,10 +17,10 @@ what the engine left in memory.
 
 This module also finds the blocked layouts of a dump's tensors, from the operators around them.
 
-An array of five axes alone proves nothing, since videos have five axes too. The layout of an
-operator's output is certain if the engine names the format, or if the result of a two-dimensional
-convolution has five axes. If an operator does not change the layout, and the layout of one of its
-tensors is certain, its other tensors have this layout too.
+Five axes alone do not prove that a tensor is blocked, since videos have five axes too. The layout
+of an operator's output is certain if the engine names the format, or if the result of a
+two-dimensional convolution has five axes. If an operator does not change the layout, and the layout
+of one of its tensors is certain, its other tensors have this layout too.
 """
 
 from __future__ import annotations
@@ -256,9 +256,9 @@ def guess_layout(given: DumpedTensor, weight: DumpedTensor) -> str:
 
     The result is empty if the tensor has no fifth axis, since only blocked layouts have five axes.
 
-    The layouts nchw4, nchw44 and chwn4 have results of similar shapes. The shapes of the weights
-    distinguish the three layouts: nchw4 has {OC,IC/4,FH,FW,4}, nchw44 has {OC/4,IC/4,FH,FW,4,4} or
-    {OC/4,FH,FW,IC,4}, and chwn4 has {IC/4,FH,FW,OC,4}.
+    In the layouts nchw4, nchw44 and chwn4, the results of a convolution have similar shapes. The
+    shapes of the weights distinguish the three layouts: nchw4 has {OC,IC/4,FH,FW,4}, nchw44 has
+    {OC/4,IC/4,FH,FW,4,4} or {OC/4,FH,FW,IC,4}, and chwn4 has {IC/4,FH,FW,OC,4}.
     """
     if len(given.shape) != 5 or given.shape[-1] not in (4, 8, 32, 64):
         return ""

@@ -48,7 +48,7 @@ class Unheld(NamedTuple):
 
 
 def parts_of(name: str, value: object) -> Iterator[Part | Unheld]:
-    """Yield the tensors of a value as files hold them, or `Unheld` for what no file can hold."""
+    """Yield the tensors of a value as parts; a tensor that no file can hold is an `Unheld`."""
     for each, leaf in leaves_of(name, value):
         yield leaf if isinstance(leaf, Unheld) else part_of(each, leaf)
 

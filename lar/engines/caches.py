@@ -42,7 +42,7 @@ class CacheFiles(abc.ABC):
         A file at `place` is replaced in one step.
 
         Raises:
-            LarError: `place` cannot be written; the error names the option `flag`.
+            LarError: the file at `place` cannot be written; the error names the option `flag`.
         """
         from lar.files.input_file import read_input
         from lar.files.report_file import OutputFile
@@ -140,7 +140,7 @@ class Algorithm:
         result: the engine's own record of the algorithm's time, as bytes.
         times: the algorithm's time in each search whose result is known; empty if a file is of one
             search only.
-        chosen_by: the numbers of the searches that have chosen it, counted from 0.
+        chosen_by: the numbers of the searches that have chosen the algorithm, counted from 0.
     """
 
     name: str
@@ -288,7 +288,7 @@ class Merged(NamedTuple):
     """The result of a merge into a cache file.
 
     `operators` are the operators in the merged files. `total` is the number of operators that the
-    cache file has after the merge; `kept` is the number of operators that were already in the cache
+    cache file has after the merge. `kept` is the number of operators that were already in the cache
     file and are in no other merged file.
     """
 

@@ -143,9 +143,9 @@ def dimension_of(name: str, given: Any, site: Site, here: Set[str]) -> Dimension
 def choices_of(rows: Iterable[dict[str, Any]], here: Set[str]) -> Iterator[Choice]:
     """Yield the choices in a table whose needs are met on this machine.
 
-    Each need is a list of instruction sets, kinds of devices or traits of the model. At least one
-    element of the list must be in `here`. If a choice has a list `quick_with`, and `here` has no
-    element of this list, only the space `full` tries the choice.
+    Each need is a list of instruction sets, kinds of devices or traits of the model. A need is met
+    if at least one element of its list is in `here`. If a choice has a list `quick_with`, and
+    `here` has no element of this list, only the space `full` tries the choice.
     """
     for row in rows:
         needs, quick_with = row.pop("needs", ()), row.pop("quick_with", ())

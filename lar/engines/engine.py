@@ -157,8 +157,8 @@ def import_late(engine: object, method: str) -> bool:
     """Import the function that a method of an engine needs, before the method is called.
 
     Returns:
-        True if the function was imported; False if the method needs no import, since it was not
-        made by `late`.
+        True if the function was imported. False if the method needs no import, since the method was
+        not made by `late`.
     """
     place = vars(getattr(type(engine), method)).get("place")
     return bool(place and imported(place, type(engine).__module__))
@@ -184,9 +184,9 @@ def unknown_property(
 ) -> UsageError:
     """Return the error for a property that the engine does not have.
 
-    `what` is the word for such a property in the message, and `flag` is the option that sets such
-    properties. The hint names the known property with the most similar name. If no name is similar,
-    the hint is `otherwise`.
+    `what` is the word by which the message calls a property, such as "property". `flag` is the
+    option by which the user sets properties. The hint names the known property with the most
+    similar name. If no name is similar, the hint is `otherwise`.
     """
     by_lower = {each.lower(): each for each in known}
     near = by_lower.get(nearest_spelling(key.lower(), by_lower))
@@ -226,9 +226,9 @@ class StagedRun(NamedTuple):
     A run that has one of `options` and one of `apart_with` needs several processes. A run with one
     of `options` alone can also be made in one process, without the report on the steps. In `lar
     bench`, where the iterations of several runs alternate, each run must be made in one process.
-    `run` makes the run in several processes. The first two arguments of `run` are functions: the
-    first function executes a spec in a new worker process, and the second makes the run that the
-    user asked for.
+    The function `run` makes the run in several processes. The first two arguments of `run` are
+    functions: the first function executes a spec in a new worker process, and the second makes the
+    run that the user asked for.
     """
 
     options: tuple[Option[Any], ...]
@@ -460,7 +460,8 @@ class Engine(abc.ABC):
         """Refuse a property of `--engine-option` that is unknown or has a wrong value.
 
         An engine with properties that users can set must override this method, and must have a row
-        for `ENGINE_OPTION`. The engine's driver reads the values from `Driver.properties`.
+        for `ENGINE_OPTION`. The engine's driver reads the values of the properties from
+        `Driver.properties`.
 
         Raises:
             UsageError: the engine has no such property, or the value is not valid for the property.

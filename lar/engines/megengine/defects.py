@@ -9,8 +9,9 @@ the fields that `graph_operators` describes, and some fields of the operators' p
 Convolution, field 7 is `sparse` and field 8 is `format`. In ConvBias, field 2 is `sparse` and field
 3 is `format`. In Pooling and AdaptivePooling, field 0 is `mode`.
 
-In MegEngine 1.13, these fields are defined in src/serialization/impl/schema_v2.fbs, in dtype.fbs
-beside that file, and in dnn/scripts/opr_param_defs.py.
+In MegEngine 1.13, the fields of the file and of the parameters are defined in
+src/serialization/impl/schema_v2.fbs, in dtype.fbs beside that file, and in
+dnn/scripts/opr_param_defs.py.
 """
 
 from __future__ import annotations

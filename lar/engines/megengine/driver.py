@@ -4,8 +4,9 @@ The module imports MegEngine's packages without libraries that a local run never
 entries of messages.json, the module turns MegEngine's own messages into clear errors.
 
 An entry of messages.json whose `when` is `not of shapes` says that an option causes the error. lar
-uses such an entry only if the shapes of the inputs cannot cause the error. An entry whose `when` is
-`lost` explains the last message of an engine that has crashed or hangs.
+uses such an entry only if the shapes of the inputs cannot cause the error. An entry of
+messages.json whose `when` is `lost` explains the last message of an engine that has crashed or
+hangs.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def resized_inputs(
 ) -> list[tuple[TensorInfo, tuple[int, ...]]]:
     """Return the inputs that are fed with another shape than the model file's.
 
-    Each input comes with the fed shape.
+    With each input, the function returns the shape that is fed.
     """
     fed = [(info, fed_shapes[info.name]) for info in infos if info.name in fed_shapes]
     return [(info, shape) for info, shape in fed if shape != info.shape]

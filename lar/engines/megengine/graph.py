@@ -204,7 +204,8 @@ class GraphIsolation(Isolation):
     def candidates(self, name: str) -> Sequence[Any]:
         """Return the variables that a name may mean.
 
-        Several variables are possible if their names differ only in numbers that MegEngine adds.
+        A name may mean several variables if their names differ only in numbers that MegEngine has
+        added.
         """
         own = [self.variables[name]] if name in self.variables else []
         found = self.alike.get(NUMBER.sub("", name), [])

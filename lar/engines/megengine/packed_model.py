@@ -38,10 +38,10 @@ LARGEST_MODEL = 2**31 - 2**24
 
 @dataclass(frozen=True)
 class PackedModel:
-    """The contents of a packed file; `graph` is a memory view of the model in the file.
+    """The contents of a packed file.
 
-    `info` (the settings) and `cache` are None if the file lacks them. A part that is encrypted in
-    the file is not decrypted.
+    `graph` is a memory view of the model in the file. `info` (the settings) and `cache` are None if
+    the file lacks them. A part that is encrypted in the file is not decrypted.
     """
 
     name: str
@@ -121,7 +121,9 @@ def graph_in(path: str) -> memoryview:
 
 
 def plain_graph(packed: PackedModel, name: str) -> memoryview:
-    """Return the model in a packed file; `name` is the file's name in error messages.
+    """Return the model in a packed file.
+
+    `name` is the file's name in error messages.
 
     Raises:
         UsageError: the model is encrypted.

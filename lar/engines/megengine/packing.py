@@ -5,8 +5,8 @@ with its best settings. A packed model cannot hold layouts, so the graph driver 
 model with its layouts changed.
 
 When a run loads a packed model, lite reads the settings in the file last. The settings in the file
-replace the settings that come from the run's options. Therefore lar refuses an option that the file
-would override.
+replace the settings that come from the run's options. Therefore lar refuses an option that the
+settings in the packed model would override.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ class OperatorReader:
     """Makes records of the operators that an iteration has executed.
 
     `keys` has a key for each variable, by the variable's number. The key is the name of the
-    variable. If several variables have this name, the variable's number is added to the key.
-    `computed` has the numbers of the variables that are not constants.
+    variable. If several variables have equal names, the key is the name followed by the number of
+    the variable. `computed` has the numbers of the variables that are not constants.
     """
 
     def __init__(self, raw: RawProfile) -> None:
@@ -114,8 +114,8 @@ class OperatorReader:
     def moved_bytes_of(self, operator: RawOperator, inputs: Facts, outputs: Facts) -> int | None:
         """Return how many bytes an operator reads and writes, None if a type's size is unknown.
 
-        Views and constants move no bytes. Each input counts once. A broadcast input counts with the
-        size that it has in memory.
+        Views and constants move no bytes. Each input counts once. The bytes of a broadcast input
+        are the bytes that the input takes in memory.
         """
         if self.moves_nothing(operator):
             return 0
@@ -269,12 +269,12 @@ def nanoseconds(seconds: float) -> int:
 
 
 def memory_plan_of(raw: RawProfile, places: Mapping[str, int]) -> MemoryPlan:
-    """Return the static memory plan; `places` maps the id of each operator to its index.
+    """Return the static memory plan of a graph.
 
-    A chunk of memory is in use from the operator that writes it to the last operator that reads a
-    variable in it. The chunks of weights and inputs stay in memory, so no operator begins or ends
-    their use. `static_bytes` is the size of the memory for all chunks, except the chunks of weights
-    and inputs.
+    `places` maps the id of each operator to its index. A chunk of memory is in use from the
+    operator that writes it to the last operator that reads a variable in it. The chunks of weights
+    and inputs are always in use. `static_bytes` is the size of the memory for all chunks, except
+    the chunks of weights and inputs.
     """
     graph = raw.graph_exec
     writers: dict[str, int] = {}
@@ -418,9 +418,9 @@ def allocations_of(
 ) -> list[records.Allocation]:
     """Return the times at which the chunks of a memory plan are allocated and freed.
 
-    The times are those of one iteration. A chunk is allocated when its first operator begins, and
-    freed when its last operator ends. If the last operator writes its result into the same memory,
-    the chunk is freed when that operator begins.
+    `executions` has the executions of one iteration. A chunk is allocated when its first operator
+    begins, and freed when its last operator ends. If the last operator writes its result into the
+    memory of the chunk, the chunk is freed when the last operator begins.
     """
     times = {each.operator: each.interval for each in executions}
     planned = [
@@ -463,7 +463,7 @@ def begin_profile(driver: LiteDriver | GraphDriver, _: object) -> None:
 
 
 def take_profile(driver: LiteDriver | GraphDriver, _: object) -> None:
-    """Have a loaded network write its profile and report when an iteration ends."""
+    """Have a loaded network write its profile, and have it report the end of each iteration."""
     if driver.name == "lite" and driver.profile_clock is None:
         if not driver.runner:
             release_loaded("megengine")  # saves a third of a small model's memory

@@ -1,4 +1,4 @@
-"""Calls functions of MegEngine's own library that its Python packages do not offer.
+"""Calls those functions of MegEngine's C++ library that MegEngine's Python packages do not offer.
 
 The names of C++ functions are mangled by the rules of the Itanium C++ ABI. All names are those of
 MegEngine 1.13.0. If a library lacks one of the names in this module, the library is another build.
@@ -44,7 +44,7 @@ class MegdnnVersion(ctypes.Structure):
 def read_libraries() -> dict[str, str]:
     """Return the version of megdnn, MegEngine's library of kernels.
 
-    The result is empty if the loaded library does not report this version.
+    The result is empty if the loaded library does not report the version of megdnn.
     """
     try:
         function = ctypes.CDLL(LIBRARY)._ZN6megdnn11get_versionEv
@@ -56,7 +56,9 @@ def read_libraries() -> dict[str, str]:
 
 
 def find_function(flag: str, symbol: str, arguments: Sequence[Any], result: Any = None) -> Any:
-    """Return a function of the loaded library; `flag` is the option that needs the function.
+    """Return a function of the loaded library.
+
+    `flag` is the option that needs the function.
 
     Raises:
         UsageError: the library has no such function.
@@ -111,7 +113,7 @@ def pointer_at(address: int) -> int:
 def graph_class(flag: str) -> int:
     """Return the address of the virtual functions of the class of all graphs.
 
-    Each graph object begins with this address.
+    The memory of each graph object begins with the returned address.
 
     Raises:
         UsageError: the library has no such class.

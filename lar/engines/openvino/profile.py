@@ -27,9 +27,9 @@ Means = Mapping[str, float]
 
 
 def start_profiling(driver: CompiledDriver, _: object) -> None:
-    """Have the mean times of the nodes read during a run.
+    """Have a driver read the mean times of its nodes in each run.
 
-    In OpenVINO, the means begin with the first run after the model was compiled.
+    OpenVINO's means begin with the first execution after the model was compiled.
     """
     driver.profiler = NodeTimes(driver)
 

@@ -362,8 +362,7 @@ class EvaluatorDriver(Driver):
         """Compute the outputs, and in the first run write the dump that the user asked for.
 
         Raises:
-            Misfit, UsageError: no output can be computed. If the run writes files, no error is
-            raised.
+            Misfit, UsageError: no output can be computed, and the run writes no files.
         """
         visits, self.visits = self.visits, []
 
