@@ -1,9 +1,9 @@
 """Finds the graph of a dump: its operators, their order, and the blocked layouts of its tensors.
 
 The module reads the graph from the names of the dumped tensors. This module also finds the
-quantization of tensors. The engine or the model file gives the quantization of some tensors. If an
-operator only moves numbers, its input and its output have the same scale, so a known scale of one
-is passed on to the other.
+quantization of tensors. The engine or the model file gives the quantization of some tensors.
+Operators that only move numbers do not change the scale. Therefore a known scale is passed on
+between the input and the output of an operator that only moves numbers.
 """
 
 from __future__ import annotations

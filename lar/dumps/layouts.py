@@ -4,10 +4,10 @@ Every layout has a tag in oneDNN's notation, which lists the axes from the outer
 innermost. A capital letter is an axis that is divided into blocks; the size of a block and its
 axis stand at the end of the tag. Plain data is nchw.
 
-A layout with blocks of b channels has the tag nChw<b>c. MegEngine calls such layouts nchw4, nchw44,
-nchw44_dot, nchw88, nchw32 or nchw64, and ONNX Runtime calls them nchw8c or nchw16c. MegEngine's
-layout chwn4 on CUDA has the tag Chwn4c, and the layout nhwcd4 on OpenCL has the tag nhCw4c. ONNX
-Runtime uses nhwc for int8.
+A layout with blocks of b channels has the tag nChw<b>c. MegEngine's layouts with blocks are nchw4,
+nchw44, nchw44_dot, nchw88, nchw32 and nchw64. ONNX Runtime's layouts with blocks are nchw8c and
+nchw16c. MegEngine's layout chwn4 on CUDA has the tag Chwn4c, and the layout nhwcd4 on OpenCL has
+the tag nhCw4c. ONNX Runtime uses nhwc for int8.
 
 A layout of weights is named by its tag. Plain weights are oihw, output channels first, or goihw if
 there are groups of channels.

@@ -199,7 +199,8 @@ class Operator:
     def next_best(self) -> Algorithm | None:
         """The fastest of the algorithms that are not chosen.
 
-        This algorithm may be faster than the chosen algorithm, which a person may have picked.
+        The returned algorithm may be faster than the chosen algorithm, which a person may have
+        picked.
         """
         return min(self.algorithms[1:], key=lambda each: each.seconds, default=None)
 
@@ -234,7 +235,7 @@ class Difference(NamedTuple):
 
     `only_first` has the operators that only the first file contains. `only_second` has the
     operators that only the second file contains. `differing` has the operators for which the files
-    choose different algorithms; `same` is the number of operators for which the files choose the
+    choose different algorithms. `same` is the number of operators for which the files choose the
     same algorithm.
     """
 

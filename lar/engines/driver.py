@@ -242,8 +242,8 @@ class Driver(abc.ABC):
     def model_file(self) -> str:
         """The path of the model file to load.
 
-        The path is that of the spec's model file, or that of the model which was unpacked from the
-        spec's file.
+        The file is the model file of the spec, or a model that was unpacked from the file of the
+        spec.
         """
         return self.context.model_file or self.spec.model
 

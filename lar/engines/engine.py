@@ -4,8 +4,8 @@ The package of each engine exports one object of the class `Engine`. Creating an
 nothing, so that `--help` and usage errors stay fast. Each method imports the modules that it needs
 when it is called.
 
-The module also defines signs. A sign is a fact in a profile which suggests that a certain choice of
-settings saves time.
+The module also defines signs, which lead lar to choices of settings. A sign is a fact in a profile
+which suggests that a certain choice of settings saves time.
 """
 
 from __future__ import annotations
@@ -184,9 +184,9 @@ def unknown_property(
 ) -> UsageError:
     """Return the error for a property that the engine does not have.
 
-    `what` is the word by which the message calls a property, such as "property". `flag` is the
-    option by which the user sets properties. The hint names the known property with the most
-    similar name. If no name is similar, the hint is `otherwise`.
+    `what` is the message's word for a property, such as "configuration entry". `flag` is the option
+    by which the user sets properties. The hint names the known property with the most similar name.
+    If no name is similar, the hint is `otherwise`.
     """
     by_lower = {each.lower(): each for each in known}
     near = by_lower.get(nearest_spelling(key.lower(), by_lower))
@@ -464,7 +464,8 @@ class Engine(abc.ABC):
         `Driver.properties`.
 
         Raises:
-            UsageError: the engine has no such property, or the value is not valid for the property.
+            UsageError: the engine does not have the property, or the value is not valid for the
+                property.
         """
         raise unknown_property(self.title, key, ())
 
@@ -538,7 +539,7 @@ class Engine(abc.ABC):
     def read_log(self, data: bytes, name: str) -> tuple[RunResult, ...]:
         """Return the runs in the printed output of the engine's own benchmark program.
 
-        Error messages use `name` as the name of the file with this output.
+        Error messages use `name` as the name of the file that contains the output.
 
         Raises:
             UsageError: the output was cut short or is damaged.

@@ -15,7 +15,8 @@ operation, however much time it takes; a multiply-accumulate counts as two opera
   take time.
 - Fusion changes the count little, since a fused bias or activation counts as much as a separate
   operator. But two programs that export the same network may use different operators for the same
-  function. The two exported models then have equal FLOPs only for convolutions and matrix products.
+  function. Therefore two exported models of one network always have equal FLOPs for convolutions
+  and matrix products, but not always for other operators.
 
 The reader of a model format maps operators to the kinds of `FORMULAS`. The reader also sorts the
 axes of shapes: batch and channels first, and the summed axis of a matrix last.
@@ -173,9 +174,9 @@ class OperatorFacts(Record):
         moves: lists of types that move data: constants, copies, conversions of a layout, selections
             (which read no more of their first input than they write, or only its shape), views
             (whose output may share memory with their input), and types without a kernel.
-        picked_from: the indices of inputs that an operator does not read completely, but at most as
-            many elements as it writes. Such an input may be a table, or a tensor of which only the
-            shape is needed.
+        picked_from: the indices of inputs of which an operator reads at most as many elements as
+            the operator writes. Examples are a table, and a tensor of which only the shape is
+            needed.
     """
 
     kinds: Mapping[str, Types]

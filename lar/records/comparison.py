@@ -43,7 +43,8 @@ class Figures(Record):
 
     Fills are huge numbers such as -1e9 in a mask, beside which all other numbers would be
     negligible. `relative_l2`, `scale`, `peak`, `gain`, `cosine` and `snr_db` are computed without
-    the fills on which both sides agree. Default tolerances are computed without any fills.
+    the fills on which both sides agree. The default tolerances are computed without fills, such as
+    -1e9 in a mask.
 
     `mismatches` is the number of elements that differ by more than the tolerance.
     `nonfinite_mismatches` is the number of mismatches that are NaN or infinite on one side only.
@@ -193,17 +194,17 @@ class Culprit(Record):
     """Operators whose inputs agree and whose output differs.
 
     A side has several operators at fault if no tensor between them can be compared with a tensor of
-    the other side. The first of these operators is the operator that computes most. If the dump of
-    a side has no operators, the operators at fault are known only for the other side. `parameters`
-    are those weights and other constants of the operators at fault that differ between the sides.
-    If the elements of the output show what is wrong, such as a wrong scale or an overflow, `kind`
-    names the cause.
+    the other side. If there are several operators at fault, the operator that computes most comes
+    first. If the dump of a side has no operators, the operators at fault are known only for the
+    other side. `parameters` are those weights and other constants of the operators at fault that
+    differ between the sides. If the elements of the output show what is wrong, such as a wrong
+    scale or an overflow, `kind` names the cause.
 
     If the culprit is `proven`, its operators were run alone on both sides, on the same inputs, and
-    gave different outputs. `alone` has the figures of the difference between these outputs. A
-    culprit that is not `proven` is a suspect, and `doubt` says why. `is_coarse` means that the
-    output is right within the rounding of its type, but its scale is far coarser than its values
-    need.
+    gave different outputs. `alone` has the difference between the outputs of the operators that
+    were run alone. A culprit that is not `proven` is a suspect, and `doubt` says why. `is_coarse`
+    means that the output is right within the rounding of its type, but its scale is far coarser
+    than its values need.
     """
 
     actual: tuple[OperatorFacts, ...]
@@ -316,11 +317,12 @@ class Comparison(Findings, Encodable):
 class TensorOfSides(Record):
     """A tensor of the first side, and the matching tensors (twins) on the other sides.
 
-    `tensors` and `figures` have an entry for each side. The entry is None for a side that has no
-    matching tensor. The figures of a side compare the side with the first side, so that the first
-    side has no figures. Each group in `groups` has the numbers of sides that agree with each other,
-    where the first side has the number 0. `odd` has the sides that are not in the largest group of
-    agreeing sides. `odd` is empty if all sides agree, or if no single group is the largest.
+    `tensors` and `figures` have an entry for each side. The entry of a side is None if the side has
+    no matching tensor. The figures of a side compare the side with the first side, so that the
+    first side has no figures. Each group in `groups` has the numbers of sides that agree with each
+    other, where the first side has the number 0. `odd` has the sides that are not in the largest
+    group of agreeing sides. `odd` is empty if all sides agree, or if no single group is the
+    largest.
     """
 
     tensors: tuple[TensorFacts | None, ...]

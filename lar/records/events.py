@@ -179,7 +179,7 @@ def event_of(line: bytes) -> Event:
 def apply_event(result: run.RunResult, event: Event) -> run.RunResult:
     """Return a result to which the facts of an event are added.
 
-    Most facts replace or extend the field of the result that has the name of the event's field.
+    Usually, a field of the event replaces or extends the field of the result with an equal name.
     """
     match event:
         case Judged(number, name, verdicts):

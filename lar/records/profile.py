@@ -267,9 +267,9 @@ class CounterSample(msgspec.Struct, frozen=True, gc=False):
 class Allocation(msgspec.Struct, frozen=True, gc=False):
     """An allocation of memory (`size_bytes` above 0), or a release of memory (below 0).
 
-    A release returns the memory that was last allocated at the same `address`. `source` says where
-    lar has the facts from: `static plan`, `estimate` or `engine`. If `source` is `estimate`, the
-    address is an arbitrary number.
+    A release returns the memory that was last allocated at the same `address`. `source` says
+    whether lar knows the allocation from a `static plan`, from an `estimate` or from the `engine`.
+    If `source` is `estimate`, the address is an arbitrary number.
     """
 
     at_ns: int
@@ -362,10 +362,10 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 class Correction(msgspec.Struct, frozen=True):
-    """The correction of operator times to the time of an iteration without the profiler.
+    """The correction by which the times of operators fit into an iteration without the profiler.
 
-    `scale` is the factor for all times, and `cost_ns` the cost of profiling in each iteration (see
-    `lar.profiles.costs`).
+    `scale` is the factor by which all times of operators are multiplied. `cost_ns` is the cost of
+    profiling in each iteration (see `lar.profiles.costs`).
     """
 
     scale: float = 1.0
@@ -595,7 +595,7 @@ class Columns(Sequence[R], Generic[R]):
         return self._records(self._columns)
 
     def _reorder(self, places: Sequence[int]) -> None:
-        """Put the records into the order of `places`, one column after the other."""
+        """Put the records into the order of `places`; this is done column by column."""
         for number, column in enumerate(self._columns):
             self._columns[number] = array(column.typecode, map(column.__getitem__, places))
 
@@ -657,7 +657,7 @@ class SpanColumns(Columns[Span]):
         self._common: list[Span] = []
 
     def add(self, start_ns: int, end_ns: int, step: int | None = None, **common: Any) -> None:
-        """Add a span, whose other fields are given in `common`."""
+        """Add a span; `common` has all fields of the span except its times and its step."""
         key = (*common, *common.values())
         with self._lock:
             place = self._places.setdefault(key, len(self._common))

@@ -257,7 +257,7 @@ def work_copy(context: RunContext) -> Path:
 def known_before(context: RunContext) -> Path:
     """Return the path of the copy that holds the cache's content before the search.
 
-    lar needs a copy of the old content, because the user's cache file changes during the search.
+    A copy of the old content is needed, because the user's cache file changes during the search.
     """
     return Path(context.work_folder) / "known.cache"
 

@@ -33,7 +33,7 @@ def compute_in_calling_thread(driver: LiteDriver, _: object) -> None:
     """Have the network compute in the calling thread, in which MegEngine writes the dump.
 
     If MegEngine computes in separate threads, the dump takes up to twenty times as long. The dumped
-    numbers do not depend on the thread.
+    numbers do not depend on the thread that computes them.
     """
     if driver.runner == 0 and not CUDA.is_given(driver.spec.settings):
         driver.network_setup.append(lambda network: network.enable_cpu_inplace_mode())

@@ -7,7 +7,7 @@ the input.
 MegEngine has two formats of model files, both FlatBuffers. In the newer format, the size of the
 graph comes first, then the graph. In the older format, which the graph driver writes for some
 layouts, the weights come first, then the graph. `Places` has the numbers of the fields that are in
-both formats. The following fields are only in the newer format.
+both formats. The fields that are listed below are only in the newer format.
 
 Field 3 of the root table is the list of variables. Field 0 of an operator is its type, and field 2
 is its name. Fields 7 and 8 of an operator are the numbers of its input variables and of its output

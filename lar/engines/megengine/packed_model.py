@@ -59,7 +59,7 @@ def is_packed(path: str | Path) -> bool:
 
 
 def map_file(path: str | Path) -> memoryview:
-    """Map a file into memory; it must not be empty."""
+    """Map a file, which must not be empty, into memory."""
     with open(path, "rb") as file:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 

@@ -2,9 +2,9 @@
 
 The module `lar.profiles.megengine_file` describes the format of the profile. At the end of each
 wait, lite writes the profile, which may take longer than the computation of the model. Therefore
-lar ends the iteration at lite's finish callback, which lite calls before it writes the profile. The
-graph driver gets the profile from the engine only on request. A profiled run may execute several
-graphs, one for each set of input shapes.
+lar ends the iteration at lite's finish callback, which lite calls before it writes the profile.
+With the graph driver, the engine returns its profile only when lar asks for it. A profiled run may
+execute several graphs, one for each set of input shapes.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class OperatorReader:
         """Return the record of an operator.
 
         The operator's FLOPs and bytes are counted from the shapes of the iteration. The engine's
-        own counts are for the shapes with which the graph was compiled.
+        own counts of FLOPs and bytes are for the shapes with which the graph was compiled.
         """
         operator, footprint = self.graph.operator[key], self.footprints.get(key)
         known = footprint or RawFootprint()
@@ -212,10 +212,10 @@ def as_stored(fact: TensorFact, layout: RawLayout) -> TensorFact:
 def list_threads(raw: RawProfile) -> list[tuple[str, list[str]]]:
     """Return a list of the threads, each with its name in lar and its names in the engine.
 
-    The host's first thread comes first. Then come the threads of the computing nodes, and then all
-    other threads that dispatch. Threads of the same kind are in the order of their first operators.
-    Some computing nodes belong to the host's first thread, since the engine computes their
-    operators in the thread that dispatches these operators.
+    The host's first thread comes first. The threads of the computing nodes come second, and all
+    other threads that dispatch come last. Threads of the same kind are in the order of their first
+    operators. Some computing nodes belong to the host's first thread, since the engine computes
+    their operators in the thread that dispatches these operators.
     """
     sequence, times = raw.graph_exec.comp_seq, raw.profiler
     hosts = list(dict.fromkeys(name for key in sequence for name in times.host.get(key, ())))
@@ -607,7 +607,7 @@ class MegEngineProfiler:
 
 
 def release_loaded(folder: str) -> None:
-    """On Linux, release the memory of loaded libraries in a folder with this name.
+    """On Linux, release the memory of loaded libraries whose path contains the folder `folder`.
 
     Only read-only memory that was never written is released. If the memory is needed again, the
     system reads it from its cache of files.

@@ -1,7 +1,8 @@
 """Calls those functions of MegEngine's C++ library that MegEngine's Python packages do not offer.
 
-The names of C++ functions are mangled by the rules of the Itanium C++ ABI. All names are those of
-MegEngine 1.13.0. If a library lacks one of the names in this module, the library is another build.
+The names of C++ functions are mangled by the rules of the Itanium C++ ABI. All names in this module
+are those of MegEngine 1.13.0. If a library lacks one of the names in this module, the library is
+not the build that lar knows.
 
 The function `attach_profiler` attaches the engine's profiler of operators to the graph of a lite
 network. lite's own function `enable_profile_performance` is not used, since it writes all facts
@@ -87,7 +88,7 @@ def library_base(flag: str) -> int:
     """Return the address at which MegEngine's library is loaded.
 
     Raises:
-        UsageError: the library is another build, or is not loaded.
+        UsageError: the library is not the known build of MegEngine, or is not loaded.
     """
     found = (ctypes.c_void_p * 4)()  # Dl_info of dladdr(3): file name, base, symbol's name, address
     ctypes.CDLL(None).dladdr(ctypes.c_void_p(find_address(flag, GRAPH_CLASS)), found)
@@ -297,7 +298,7 @@ def find_known_build() -> int:
     """Return the address at which the library is loaded, after checking that its build is known.
 
     Raises:
-        UsageError: the library is another build.
+        UsageError: the library is not the known build of MegEngine.
     """
     base = library_base("--engine-fix x2apic")
     if read_memory(base + BUILD_NOTE_ADDRESS, len(BUILD_NOTE)) != BUILD_NOTE:

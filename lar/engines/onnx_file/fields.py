@@ -180,7 +180,7 @@ class Message:
     def mentions(self, word: re.Pattern[bytes]) -> bool:
         """Return whether the message's bytes contain a word.
 
-        This search is faster than decoding the message.
+        To search for the word is faster than to decode the message.
         """
         return word.search(self._data) is not None
 

@@ -381,7 +381,8 @@ class SessionDriver(Driver):
 
         The size of an output may change between iterations, for example with random numbers. If an
         output does not fit into its bound memory, new outputs are bound, and the iteration is run
-        again. After such an iteration, new outputs are bound before each further iteration.
+        again. After the first iteration that is run again, new outputs are bound before each
+        iteration.
         """
         try:
             start()

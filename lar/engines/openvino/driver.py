@@ -207,8 +207,8 @@ class CompiledDriver(Driver):
     def source(self) -> Any:
         """The model as read from the file.
 
-        The file is read only once, since OpenVINO makes up names while it reads. A run with a cache
-        does not need this model.
+        The file is read only once, since OpenVINO invents names each time that it reads a file. A
+        run with a cache does not need the model as read from the file.
         """
         return self.core.read_model(self.model_file)
 

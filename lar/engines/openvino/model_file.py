@@ -2,10 +2,10 @@
 
 For each node of the executed graph, OpenVINO reports the names of the model's operators in the node
 (`originalLayersNames`), the node's kernel and the node's layout. The outputs of a node are the
-outputs of the last of the operators in the node. If an operator outside the node reads an output of
-any other operator in the node, this output is an output of the node too. A region is the set of the
-model's operators that compute the outputs of one node from the outputs of other nodes. Dumps and
-profiles show a region as one operator.
+outputs of the last of the operators in the node. If an operator outside the node reads the output
+of an earlier operator in the node, the output of the earlier operator is an output of the node too.
+A region is the set of the model's operators that compute the outputs of one node from the outputs
+of other nodes. Dumps and profiles show a region as one operator.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ OWN: dict[tuple[str, str], Function] = {}
 
 
 def implements(*types: str, domains: Sequence[str] = ("",)) -> Callable[[Function], Function]:
-    """Return a decorator for a function that computes operators of these types."""
+    """Return a decorator for a function that computes operators of the given types."""
 
     def register(function: Function) -> Function:
         OWN.update({(domain, each): function for domain in domains for each in types})
