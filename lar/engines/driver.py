@@ -242,8 +242,8 @@ class Driver(abc.ABC):
     def model_file(self) -> str:
         """The path of the model file to load.
 
-        The file is the model file of the spec, or a model that was unpacked from the file of the
-        spec.
+        The returned file is the model file of the spec, or a model that was unpacked from the
+        spec's file.
         """
         return self.context.model_file or self.spec.model
 

@@ -345,13 +345,13 @@ class Engine(abc.ABC):
     # Environment variables that lar sets for its workers, unless the user has set them.
     environment: Mapping[str, str] = {}
 
-    # Prefixes of the environment variables that its libraries read; results record those variables.
+    # Prefixes of environment variables that the engine's libraries read, and that results record.
     variable_prefixes: tuple[str, ...] = ()
 
     # Environment variables that a file of settings may set, as `KEY=VALUE`.
     own_variables: Collection[str] = ()
 
-    # Whether it computes a model's outputs without the rounding of the model's types.
+    # Whether the engine computes a model's outputs without the rounding of the model's types.
     is_exact: bool = False
 
     # The driver that can compute a part of a graph; empty if the engine has no such driver.

@@ -175,8 +175,7 @@ class OperatorFacts(Record):
             (which read no more of their first input than they write, or only its shape), views
             (whose output may share memory with their input), and types without a kernel.
         picked_from: the indices of inputs of which an operator reads at most as many elements as
-            the operator writes. Examples are a table, and a tensor of which only the shape is
-            needed.
+            the operator writes, such as a table, or a tensor of which only the shape is needed.
     """
 
     kinds: Mapping[str, Types]

@@ -3,7 +3,8 @@
 A `RunSpec` describes a run, and a `RunResult` is the result of the run. The samples are raw data,
 and the summary is computed from the samples. No field of a record holds an array.
 
-All times are in seconds and all sizes in bytes. The name of a field contains the unit of the field.
+All times are in seconds and all sizes in bytes. The names of most fields contain the unit, such as
+`load_seconds`.
 """
 
 from __future__ import annotations

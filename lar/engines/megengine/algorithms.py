@@ -609,7 +609,7 @@ class Steps:
 def alone(spec: RunSpec) -> RunSpec:
     """Return the spec of a step: one warm-up iteration and one timed iteration, without dumps.
 
-    A step has no time limit. A step has only one runner and one testcase, since more runners or
+    A step has no time limit. A step has only one runner and one testcase, since further runners or
     testcases would disturb the measurement.
     """
     settings = {

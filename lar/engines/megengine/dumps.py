@@ -51,7 +51,8 @@ def dump_tensors(driver: LiteDriver, _: object) -> None:
     """For the first runner, have the engine write operators' results, each tensor in its own file.
 
     The engine's file names contain neither the parameters of the operators nor their order.
-    Therefore lar writes these facts about the operators into other files, beside the dump.
+    Therefore lar writes facts about the operators, such as their order, into other files beside the
+    dump.
     """
     if driver.runner == 0:
         folder = driver.context.written[BIN_IO_DUMP.key]
