@@ -1,4 +1,4 @@
-"""Has MegEngine choose algorithms (by fast-run, a cache file or TensorRT), and reads its choices.
+"""Has MegEngine choose algorithms (by fast-run, a cache file or TensorRT), and reads the choices.
 
 The enum LiteAlgoSelectStrategy numbers the strategies of the choice: 1 HEURISTIC, 2 PROFILE, 4
 REPRODUCIBLE, 8 OPTIMIZED. The engine accepts these sums of strategies: 1, 2, 3, 5, 6, 7 and 10.

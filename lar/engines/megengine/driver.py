@@ -81,7 +81,7 @@ MEANINGS = Meanings(__file__)
 def resized_inputs(
     infos: Iterable[TensorInfo], fed_shapes: Mapping[str, tuple[int, ...]]
 ) -> list[tuple[TensorInfo, tuple[int, ...]]]:
-    """Return the inputs that are fed with another shape than the model file's.
+    """Return the inputs whose fed shape differs from the shape in the model file.
 
     With each input, the function returns the shape that is fed.
     """
@@ -117,7 +117,7 @@ def explain_megengine(
 ) -> LarError | None:
     """Return a clear error for a message of the engine, None if the message is unknown.
 
-    `resized` has the inputs that are fed with another shape than the model file's.
+    `resized` has the inputs whose fed shape differs from the shape in the model file.
     """
     # Messages about shapes have these words in their text, or in the name of a function.
     is_of_shape = bool(resized and re.search("shape|layout", message))

@@ -80,8 +80,8 @@ class NodeTimes(OperatorTimes):
 def operators_of(driver: CompiledDriver) -> dict[str, ProfiledOperator]:
     """Return the operators of the graph that a driver executes, by the names of their nodes.
 
-    The shapes of the operators are the shapes that result from the driver's present inputs. The
-    tensors of operators that OpenVINO has added are not known.
+    The shapes of the operators are those that result from the driver's present inputs. The tensors
+    of operators that OpenVINO has added are not known.
     """
     model = driver.model.clone()
     reshape(model, driver.fed)
