@@ -55,10 +55,10 @@ class DumpFacts(NamedTuple):
 
     `operators` are in the order of execution. `iteration` is the dumped iteration, or None for the
     last iteration. `algorithms` are the chosen algorithms. `quantizations` say, by the name of a
-    tensor, which real numbers the integers of the tensor stand for; a negative axis counts from the
-    last axis. `operands` has, by the name of a tensor, the model's names for the inputs of the
-    operator that computes the tensor; an optimising engine may have replaced these inputs.
-    `outputs` and `left_out` are as in `DumpIndex`.
+    tensor, which real numbers the integers of the tensor stand for. A negative `axis` of a
+    quantization counts from the last axis of the tensor. `operands` has, by the name of a tensor,
+    the model's names for the inputs of the operator that computes the tensor; an optimising engine
+    may have replaced these inputs. `outputs` and `left_out` are as in `DumpIndex`.
     """
 
     operators: Sequence[OperatorFact] = ()
@@ -119,8 +119,8 @@ class DumpedTensor(GraphTensor):
 
     `key` is the name of the tensor's file, and unique in the dump. `name` is the engine's name of
     the variable. `dtype` is the name of a NumPy dtype. For a quantised type such as `QuantizedS8`,
-    or a type that NumPy lacks, `dtype` is MegEngine's name. The dtype `string` is for strings:
-    their UTF-8 bytes (uint8) lie along the last axis, padded with zeros.
+    or a type that NumPy lacks, `dtype` is MegEngine's name of the type. The dtype `string` is for
+    strings: their UTF-8 bytes (uint8) lie along the last axis, padded with zeros.
 
     `shape` is the shape of the stored array. `layout` is the name of a blocked layout, such as
     `nchw44`, `nchw16c`, or `OIhw4i4o` for weights (see `layouts`). The layout is empty if the axes
@@ -140,8 +140,8 @@ class DumpedTensor(GraphTensor):
 class DumpedOperator(GraphOperator):
     """One operator: `inputs` and `outputs` are keys of tensors, in the operator's order.
 
-    An input that the dump lacks has a key too. `constant` marks weights and other values that were
-    not computed.
+    `inputs` also has the keys of inputs whose tensors are not in the dump. `constant` marks weights
+    and other values that were not computed.
     """
 
     inputs: tuple[str, ...] = ()
@@ -180,8 +180,9 @@ class DumpIndex(Origin, Encodable):
 class Stored(NamedTuple):
     """The elements of a tensor as its file stores them, in the stored axes.
 
-    `convert` computes the values of a part of the elements. The values have the dtype `wider`, and
-    may take twice the memory of the elements. `convert` is None if the elements are the values.
+    `convert` computes the values of a part of the elements. The computed values have the dtype
+    `wider`, and may take twice as much memory as the stored elements. `convert` is None if the
+    stored elements are the values.
     """
 
     raw: Array

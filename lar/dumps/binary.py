@@ -1,7 +1,7 @@
 """Reads and writes MegEngine's binary tensor file: one array and its name.
 
 The file begins with u32 numbers: the length of the name, the code of the dtype, the number of axes,
-and the size of each axis. Then the name and the elements follow.
+and the size of each axis. After these numbers come the name and the elements of the tensor.
 
 The file is little-endian and has no gaps (mgb::debug::dump_tensor). MegEngine always writes seven
 axes, with size 0 for unused axes. MegEngine has no arrays without axes, and hardly any arrays
@@ -19,9 +19,9 @@ operator's inputs:
     owner:conv(data,c0.weight)[14]{ConvolutionForward}, name:c0.Convolution, slot:0,
     CompNode("cpu0:0" from "cpu0:0"), s, 4, 1} owner_opr_inputs=0={id:9, ...} 1={id:11, ...}
 
-This is one line, as mgb::cg::dump_var_info writes it. If there is only one input, `0=` is left out.
-A variable without storage has `shape:{2}` in place of the layout. load_and_run's bin-out-dump
-writes a space before the inputs.
+This is one line, as mgb::cg::dump_var_info writes it. If the operator has only one input, the name
+lacks the `0=` before the input. A variable without storage has `shape:{2}` in place of the layout.
+load_and_run's bin-out-dump writes a space before the inputs.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Variable(Record):
     `shape` is the shape of the array. A variable that is not `stored` has no array, and its shape
     may be unknown. `format` is the format of a tensor that is not a plain array, such as
     `I2D{2,1}`. `operator` and `operator_type` are the name and the type of the operator that
-    computes the variable. `slot` is the number of the variable among the outputs of this operator.
+    computes the variable. `slot` is the number of the variable among the outputs of its operator.
     """
 
     id: int
@@ -377,8 +377,9 @@ def shape_of(sizes: tuple[int, ...], name: str, size: int) -> tuple[int, ...]:
     `sizes` are the sizes of the axes in the file, and `size` is the number of bytes of all
     elements.
 
-    In a file without elements, the sizes of axes may be 0; the tensor's name then shows which zeros
-    are axes. If there is only one element, the name shows whether the tensor has an axis.
+    If a file has no elements, a size of 0 may belong to an axis of the tensor or to an unused axis.
+    The tensor's name then shows which axes the tensor has. If there is only one element, the name
+    shows whether the tensor has an axis.
     """
     if size and sizes != (1,):
         used = max((place for place, each in enumerate(sizes, 1) if each), default=len(sizes))
@@ -439,7 +440,7 @@ def write_tensor(path: Path, array: Array, name: str) -> None:
     declares the type.
 
     Raises:
-        DumpError: the format lacks the dtype, or allows fewer axes.
+        DumpError: the format lacks the dtype, or allows fewer axes than the array has.
         OSError: the file cannot be written.
     """
     import numpy as np

@@ -40,9 +40,9 @@ def finish_dump(
 ) -> DumpIndex:
     """Write the index beside a folder of tensors; remove the tensors that do not match a pattern.
 
-    All operators stay in the index. If the run failed, tensors that were cut off are removed. Names
-    are rewritten so that MegEngine's own tool can read them. `name` is a function that adds the
-    model's names to an index.
+    The index keeps all operators, even if the tensors of an operator are removed. If the run
+    failed, tensors that were cut off are removed. Names are rewritten so that MegEngine's own tool
+    can read them. `name` is a function that adds the model's names to an index.
 
     Returns:
         The index.
@@ -139,7 +139,7 @@ def name_of_run(spec: RunSpec, number: int) -> str:
 def filter_tensors(index: DumpIndex, pattern: str) -> DumpIndex:
     """Return an index of the tensors whose name, or operator's name, matches a pattern.
 
-    The pattern is searched in both the engine's name and the model's name of a tensor.
+    The pattern is searched for in the engine's name and in the model's name of a tensor.
     """
     names = {operator.key: operator.name for operator in index.operators}
     named = ((it, (it.name, it.origin, names.get(it.operator, ""))) for it in index.tensors)
@@ -209,7 +209,8 @@ def check_same_run(index: DumpIndex, place: Path) -> None:
     """Refuse a folder that another run has dumped, or that contains other files.
 
     Raises:
-        UsageError: a file in the folder is not an output, or the two runs differ.
+        UsageError: a file in the folder is not an output, or the run that made the folder differs
+            from the present run.
     """
     if not index_place(place).exists():
         raise other_run(place, "has no index beside it")

@@ -69,7 +69,7 @@ def is_text_dump(path: Path) -> bool:
 
 
 def open_text(path: Path) -> Dump:
-    """Open a text dump; of several blocks for a tensor, use the last block.
+    """Open a text dump; if a tensor has several blocks, use the last block.
 
     Raises:
         DumpError: the file cannot be read, or has no whole block.
@@ -194,7 +194,7 @@ def excerpts_of(dump: Dump) -> Dump:
 
 
 def as_printed(actual: Array, expected: Array) -> Array:
-    """Return an actual excerpt; use the expected number where both numbers have equal digits.
+    """Return the actual excerpt, with expected numbers where both excerpts have equal digits.
 
     Two numbers have equal digits if the last digit that a text dump prints differs by at most one.
     """

@@ -1,8 +1,9 @@
-"""The graph of a dump, from the names of its tensors: operators, their order, blocked layouts.
+"""Finds the graph of a dump: its operators, their order, and the blocked layouts of its tensors.
 
-This module also finds the quantization of tensors. The quantization of some tensors is known. A
-known scale is passed on through operators that only move numbers, since moving numbers does not
-change the scale.
+The module reads the graph from the names of the dumped tensors. This module also finds the
+quantization of tensors. The engine or the model file gives the quantization of some tensors.
+Operators that only move numbers do not change the scale. Therefore a known scale is passed on
+between the input and the output of an operator that only moves numbers.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ def follow_operands(
 ) -> None:
     """Find the scales of a convolution's weights and bias by their names in the model.
 
-    The engine changed these names when it brought the weights and the bias into another layout.
+    The names in the model are needed, since the engine renamed the weights and the bias when it
+    changed their layout.
     """
     given = tensors.get(operator.outputs[0])
     names = facts.operands.get(given.name, ()) if given else ()
@@ -107,8 +109,8 @@ OUTPUT_FILE = re.compile(r"(run(\d{1,9})-)var ?\d+")
 def index_of(headers: Iterable[TensorHeader], facts: DumpFacts = NO_FACTS) -> DumpIndex:
     """Return the index of the tensors in a folder.
 
-    The order of operators comes from the engine's facts. Without facts, operators are in the order
-    of their numbers, as far as the graph allows.
+    The operators are in the order in which the engine's facts list them. Without facts, operators
+    are in the order of their numbers, as far as the graph allows.
     """
     files = [(header, *run_of(header)) for header in headers]
     keys = {(run, it.meaning.variable.id): it.path.name for it, run, _ in files if it.meaning}

@@ -4,10 +4,10 @@ Every layout has a tag in oneDNN's notation, which lists the axes from the outer
 innermost. A capital letter is an axis that is divided into blocks; the size of a block and its
 axis stand at the end of the tag. Plain data is nchw.
 
-A layout with blocks of b channels has the tag nChw<b>c. MegEngine calls such layouts nchw4, nchw44,
-nchw44_dot, nchw88, nchw32 or nchw64, and ONNX Runtime calls them nchw8c or nchw16c. MegEngine's
-layout chwn4 on CUDA has the tag Chwn4c, and the layout nhwcd4 on OpenCL has the tag nhCw4c. ONNX
-Runtime uses nhwc for int8.
+A layout with blocks of b channels has the tag nChw<b>c. MegEngine's layouts with blocks are nchw4,
+nchw44, nchw44_dot, nchw88, nchw32 and nchw64. ONNX Runtime's layouts with blocks are nchw8c and
+nchw16c. MegEngine's layout chwn4 on CUDA has the tag Chwn4c, and the layout nhwcd4 on OpenCL has
+the tag nhCw4c. ONNX Runtime uses nhwc for int8.
 
 A layout of weights is named by its tag. Plain weights are oihw, output channels first, or goihw if
 there are groups of channels.
@@ -17,10 +17,10 @@ what the engine left in memory.
 
 This module also finds the blocked layouts of a dump's tensors, from the operators around them.
 
-An array of five axes alone proves nothing, since videos have five axes too. The layout of an
-operator's output is certain if the engine names the format, or if the result of a two-dimensional
-convolution has five axes. If an operator does not change the layout, and the layout of one of its
-tensors is certain, its other tensors have this layout too.
+Five axes alone do not prove that a tensor is blocked, since videos have five axes too. The layout
+of an operator's output is certain if the engine names the format, or if the result of a
+two-dimensional convolution has five axes. If an operator does not change the layout, and the layout
+of one of its tensors is certain, its other tensors have this layout too.
 """
 
 from __future__ import annotations
@@ -256,9 +256,9 @@ def guess_layout(given: DumpedTensor, weight: DumpedTensor) -> str:
 
     The result is empty if the tensor has no fifth axis, since only blocked layouts have five axes.
 
-    The layouts nchw4, nchw44 and chwn4 have results of similar shapes. The shapes of the weights
-    distinguish the three layouts: nchw4 has {OC,IC/4,FH,FW,4}, nchw44 has {OC/4,IC/4,FH,FW,4,4} or
-    {OC/4,FH,FW,IC,4}, and chwn4 has {IC/4,FH,FW,OC,4}.
+    In the layouts nchw4, nchw44 and chwn4, the results of a convolution have similar shapes. The
+    shapes of the weights distinguish the three layouts: nchw4 has {OC,IC/4,FH,FW,4}, nchw44 has
+    {OC/4,IC/4,FH,FW,4,4} or {OC/4,FH,FW,IC,4}, and chwn4 has {IC/4,FH,FW,OC,4}.
     """
     if len(given.shape) != 5 or given.shape[-1] not in (4, 8, 32, 64):
         return ""

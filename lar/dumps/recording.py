@@ -48,7 +48,7 @@ class Unheld(NamedTuple):
 
 
 def parts_of(name: str, value: object) -> Iterator[Part | Unheld]:
-    """Yield the tensors of a value as files hold them, or `Unheld` for what no file can hold."""
+    """Yield each tensor of a value as a `Part`, or as an `Unheld` if no file can hold it."""
     for each, leaf in leaves_of(name, value):
         yield leaf if isinstance(leaf, Unheld) else part_of(each, leaf)
 

@@ -49,7 +49,7 @@ def added_engines() -> tuple[dict[str, Engine], dict[str, str]]:
     Returns:
         The engines by name, and a text for each engine that cannot be used, which says why.
 
-    The search is slow, so lar searches other packages only if its own engines are not enough.
+    To search other packages is slow, so lar does this only if its own engines are not enough.
     """
     if not has_added_engines():
         return {}, {}
@@ -77,8 +77,8 @@ def load_added(point: EntryPoint) -> object:
     """Load the object that an entry point names.
 
     A package that is installed as editable may need the import hooks of the module `site`. Worker
-    processes start without the module `site`. So if the package cannot be loaded at first, lar
-    imports `site` and loads the package again.
+    processes start without the module `site`. Therefore, if the package cannot be loaded at first,
+    lar imports `site` and loads the package again.
     """
     try:
         return point.load()

@@ -1,9 +1,9 @@
 """Suggestions of settings to try next, from the profile of a run.
 
 `Engine.signs` finds facts in a profile which suggest that certain settings save time. The suggested
-settings are choices in the engine's `dimensions`. A search for the fastest settings tries the same
-choices. This module leaves out the choices that the run has set already, and choices that would
-save too little time. The most promising choice comes first.
+settings are choices in the engine's `dimensions`. A search for the fastest settings tries the
+choices in `dimensions` too. This module leaves out the choices that the run has set already, and
+choices that would save too little time. The most promising choice comes first.
 """
 
 from __future__ import annotations
@@ -98,8 +98,9 @@ def given_in(profile: Profile) -> dict[str, Any]:
 def in_order(signs: Iterable[Sign]) -> list[Sign]:
     """Return the signs worth trying, in the order of the time that they are expected to save.
 
-    Signs with the same `way` save the same time, so their savings do not add up. Therefore the
-    second sign of a way counts with half of its saving, and the third sign with a third.
+    If two signs have an equal `way`, both choices save the same part of the time, so the two
+    savings do not add up. Therefore the saving of the second sign with a certain `way` is divided
+    by 2, and the saving of the third sign by 3.
     """
     worth = [each for each in signs if each.saves >= LEAST_SAVED]
     worth.sort(key=lambda each: -each.saves)

@@ -42,7 +42,7 @@ class CacheFiles(abc.ABC):
         A file at `place` is replaced in one step.
 
         Raises:
-            LarError: `place` cannot be written; the error names the option `flag`.
+            LarError: the file at `place` cannot be written; the error names the option `flag`.
         """
         from lar.files.input_file import read_input
         from lar.files.report_file import OutputFile
@@ -140,7 +140,7 @@ class Algorithm:
         result: the engine's own record of the algorithm's time, as bytes.
         times: the algorithm's time in each search whose result is known; empty if a file is of one
             search only.
-        chosen_by: the numbers of the searches that have chosen it, counted from 0.
+        chosen_by: the numbers of the searches that have chosen the algorithm, counted from 0.
     """
 
     name: str
@@ -199,7 +199,8 @@ class Operator:
     def next_best(self) -> Algorithm | None:
         """The fastest of the algorithms that are not chosen.
 
-        This algorithm may be faster than the chosen algorithm, which a person may have picked.
+        The returned algorithm may be faster than the chosen algorithm, which a person may have
+        picked.
         """
         return min(self.algorithms[1:], key=lambda each: each.seconds, default=None)
 
@@ -234,7 +235,7 @@ class Difference(NamedTuple):
 
     `only_first` has the operators that only the first file contains. `only_second` has the
     operators that only the second file contains. `differing` has the operators for which the files
-    choose different algorithms; `same` is the number of operators for which the files choose the
+    choose different algorithms. `same` is the number of operators for which the files choose the
     same algorithm.
     """
 
@@ -288,7 +289,7 @@ class Merged(NamedTuple):
     """The result of a merge into a cache file.
 
     `operators` are the operators in the merged files. `total` is the number of operators that the
-    cache file has after the merge; `kept` is the number of operators that were already in the cache
+    cache file has after the merge. `kept` is the number of operators that were already in the cache
     file and are in no other merged file.
     """
 

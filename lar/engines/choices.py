@@ -19,8 +19,8 @@ COUNTS = (2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 def threads_dimension(cores: Sequence[int], *, binds: bool = False) -> Dimension:
     """Return the dimension of the number of threads, from 1 to the number of cores.
 
-    If the engine `binds` threads, a further choice has as many threads as cores, each bound to its
-    core.
+    If the engine `binds` threads, a further choice has as many threads as cores, and binds each
+    thread to one core.
     """
     more = thread_choices(cores, ((table.MULTITHREAD, ""),), binds=binds)
     return Dimension(name="threads", choices=(set_to(table.CPU_DEFAULT, True, "1 thread"), *more))
@@ -75,12 +75,12 @@ def counts_for(cores: Sequence[int]) -> list[tuple[int, bool]]:
 def thread_choices(
     cores: Sequence[int], options: Sequence[tuple[Option[int], str]], *, binds: bool = True
 ) -> Iterator[Choice]:
-    """Yield a choice for each number of threads and each of the options, the largest number first.
+    """Yield a choice for each number of threads with each option; the largest number comes first.
 
     Each option comes with a text that is appended to the names of the option's choices. If the
-    engine `binds` threads, the last choice has as many threads as cores, each bound to its core.
-    The space `quick` tries as many threads as cores, half as many threads, and the choice with
-    bound threads.
+    engine `binds` threads, the last choice has as many threads as cores, and binds each thread to
+    one core. The space `quick` tries as many threads as cores, half as many threads, and the choice
+    with bound threads.
     """
     most = len(cores)
     for count, for_full in counts_for(cores):
@@ -143,9 +143,9 @@ def dimension_of(name: str, given: Any, site: Site, here: Set[str]) -> Dimension
 def choices_of(rows: Iterable[dict[str, Any]], here: Set[str]) -> Iterator[Choice]:
     """Yield the choices in a table whose needs are met on this machine.
 
-    Each need is a list of instruction sets, kinds of devices or traits of the model. At least one
-    element of the list must be in `here`. If a choice has a list `quick_with`, and `here` has no
-    element of this list, only the space `full` tries the choice.
+    Each need is a list of instruction sets, kinds of devices or traits of the model. A need is met
+    if at least one element of its list is in `here`. If a choice has a list `quick_with`, and
+    `here` has no element of this list, only the space `full` tries the choice.
     """
     for row in rows:
         needs, quick_with = row.pop("needs", ()), row.pop("quick_with", ())

@@ -1,6 +1,6 @@
 """The contract of engines: checks of everything that every engine must do.
 
-Other packages use these checks through `lar.testing`.
+Other packages use the checks in this module through `lar.testing`.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class EngineTrace:
     engine computes. `dropped` names the facts that the engine cannot report. `dispatch_only` means
     that the engine reports no times of the device's own work. If `times` is "mean", each execution
     of an operator has the mean duration of all executions of this operator. `notes` are messages
-    for the user. `engine_raw` is the engine's own profile of the last iteration; `raw_file` is the
+    for the user. `engine_raw` is the engine's own profile of the last iteration. `raw_file` is the
     path of the engine's own profile of all iterations.
     """
 
@@ -242,7 +242,8 @@ class Driver(abc.ABC):
     def model_file(self) -> str:
         """The path of the model file to load.
 
-        This is the spec's file, or the model that was unpacked from this file.
+        The returned file is the model file of the spec, or a model that was unpacked from the
+        spec's file.
         """
         return self.context.model_file or self.spec.model
 
@@ -322,7 +323,7 @@ class Driver(abc.ABC):
     def copy_outputs(self) -> None:
         """Copy the outputs of the last iteration to the host.
 
-        The time of this copy belongs to the iteration.
+        The time to copy the outputs belongs to the iteration.
         """
         outputs = self.outputs()
         for name in outputs:

@@ -4,8 +4,8 @@ The package of each engine exports one object of the class `Engine`. Creating an
 nothing, so that `--help` and usage errors stay fast. Each method imports the modules that it needs
 when it is called.
 
-The module also defines signs. A sign is a fact in a profile which suggests that a certain choice of
-settings saves time.
+The module also defines signs, which lead lar to choices of settings. A sign is a fact in a profile
+which suggests that a certain choice of settings saves time.
 """
 
 from __future__ import annotations
@@ -157,8 +157,8 @@ def import_late(engine: object, method: str) -> bool:
     """Import the function that a method of an engine needs, before the method is called.
 
     Returns:
-        True if the function was imported; False if the method needs no import, since it was not
-        made by `late`.
+        True if the function was imported. False if the method needs no import, since the method was
+        not made by `late`.
     """
     place = vars(getattr(type(engine), method)).get("place")
     return bool(place and imported(place, type(engine).__module__))
@@ -184,9 +184,9 @@ def unknown_property(
 ) -> UsageError:
     """Return the error for a property that the engine does not have.
 
-    `what` is the word for such a property in the message, and `flag` is the option that sets such
-    properties. The hint names the known property with the most similar name. If no name is similar,
-    the hint is `otherwise`.
+    `what` is the message's word for a property, such as "configuration entry". `flag` is the option
+    by which the user sets properties. The hint names the known property with the most similar name.
+    If no name is similar, the hint is `otherwise`.
     """
     by_lower = {each.lower(): each for each in known}
     near = by_lower.get(nearest_spelling(key.lower(), by_lower))
@@ -226,9 +226,9 @@ class StagedRun(NamedTuple):
     A run that has one of `options` and one of `apart_with` needs several processes. A run with one
     of `options` alone can also be made in one process, without the report on the steps. In `lar
     bench`, where the iterations of several runs alternate, each run must be made in one process.
-    `run` makes the run in several processes. The first two arguments of `run` are functions: the
-    first function executes a spec in a new worker process, and the second makes the run that the
-    user asked for.
+    The function `run` makes the run in several processes. The first two arguments of `run` are
+    functions: the first function executes a spec in a new worker process, and the second makes the
+    run that the user asked for.
     """
 
     options: tuple[Option[Any], ...]
@@ -345,13 +345,13 @@ class Engine(abc.ABC):
     # Environment variables that lar sets for its workers, unless the user has set them.
     environment: Mapping[str, str] = {}
 
-    # Prefixes of the environment variables that its libraries read; results record those variables.
+    # Prefixes of environment variables that the engine's libraries read, and that results record.
     variable_prefixes: tuple[str, ...] = ()
 
     # Environment variables that a file of settings may set, as `KEY=VALUE`.
     own_variables: Collection[str] = ()
 
-    # Whether it computes a model's outputs without the rounding of the model's types.
+    # Whether the engine computes a model's outputs without the rounding of the model's types.
     is_exact: bool = False
 
     # The driver that can compute a part of a graph; empty if the engine has no such driver.
@@ -460,10 +460,12 @@ class Engine(abc.ABC):
         """Refuse a property of `--engine-option` that is unknown or has a wrong value.
 
         An engine with properties that users can set must override this method, and must have a row
-        for `ENGINE_OPTION`. The engine's driver reads the values from `Driver.properties`.
+        for `ENGINE_OPTION`. The engine's driver reads the values of the properties from
+        `Driver.properties`.
 
         Raises:
-            UsageError: the engine has no such property, or the value is not valid for the property.
+            UsageError: the engine does not have the property, or the value is not valid for the
+                property.
         """
         raise unknown_property(self.title, key, ())
 
@@ -537,7 +539,7 @@ class Engine(abc.ABC):
     def read_log(self, data: bytes, name: str) -> tuple[RunResult, ...]:
         """Return the runs in the printed output of the engine's own benchmark program.
 
-        Error messages use `name` as the name of the file with this output.
+        Error messages use `name` as the name of the file that contains the output.
 
         Raises:
             UsageError: the output was cut short or is damaged.

@@ -15,8 +15,8 @@ Rows = SampleRows
 class Listener:
     """Receives the events, the samples and the log of a run; subclasses override its methods.
 
-    Before the run calls any other method, the run calls `has_room`. Only `has_room` may wait.
-    `report_seconds` is the time that reporting one iteration takes after the run, on an idle
+    A run calls `has_room` before it calls any other method of the listener. Only `has_room` may
+    wait. `report_seconds` is the time that reporting one iteration takes after the run, on an idle
     machine. A run with a time limit reserves `report_seconds` for each iteration, so that the
     report is finished within the limit.
     """
@@ -44,8 +44,8 @@ class SideListener(Listener):
     """A listener for a run that prepares the main run, such as a search.
 
     This listener passes on the log and the progress to the listener of the main run. This listener
-    drops all other events, since the listener of the main run would take them for events of the
-    main run.
+    drops the events and samples of its run, since the listener of the main run would take them for
+    events and samples of the main run.
     """
 
     def __init__(self, shown: Listener) -> None:

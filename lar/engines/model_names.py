@@ -70,8 +70,8 @@ def name_by_operators(
 ) -> DumpIndex:
     """Return the index of an engine's dump, with the model's tensor names added.
 
-    The names come from the model's `operators`. If there are no operators, the index is returned
-    unchanged.
+    The tensor names come from `operators`, the operators of the model. If `operators` is empty, the
+    index is returned unchanged.
     """
     kinds = operator_kinds_of(engine).kinds
     return name_origins(index, operators, {name for name, kind in kinds.items() if kind in MOVES})
@@ -81,7 +81,8 @@ def parse_models(texts: Iterable[str]) -> dict[str, str]:
     """Parse the values of `--model`, which have the form `FILE`, or `A=FILE` for the side A.
 
     Returns:
-        The model files, by the letter of the side; a file under an empty letter is for all sides.
+        The model files, by the letter of the side; a file whose letter is empty is for all sides
+        that have no other file.
     """
     found = (re.fullmatch(r"(?:([A-Z])=)?(.+)", text, re.DOTALL) for text in texts)
     return {each[1] or "": each[2] for each in found if each}
@@ -144,8 +145,8 @@ def give_models(
 ) -> tuple[list[Dump | Side], tuple[str, ...]]:
     """Return the sides, with the models' tensor names in the dumps, and messages for the user.
 
-    `models` has a model file for each letter of a side. The model file under the empty letter is
-    for all dumps whose letter has no model file.
+    `models` has a model file for each letter of a side. A model file whose letter is empty is used
+    for all dumps whose own letter has no model file.
 
     Raises:
         UsageError: a model cannot be read, has no tensor name in common with its dump, or is given

@@ -4,19 +4,19 @@ The facts are in `operators.json` beside the engine's modules. Operations are co
 for every engine. An addition, a multiplication, a comparison or an elementwise function is one
 operation, however much time it takes; a multiply-accumulate counts as two operations. This means:
 
-- The count is twice the number of multiply-accumulates. Papers often call the number of
-  multiply-accumulates FLOPs. For ResNet50, lar counts 8.2 G.
-- The count is the work of the plain definition of the network, not the work that an engine does.
+- lar's FLOPs are twice the number of multiply-accumulates. Papers often use the word FLOPs for the
+  number of multiply-accumulates. For ResNet50, lar counts 8.2 billion FLOPs.
+- lar's FLOPs are the work of the plain definition of the network, not the work that an engine does.
   Convolutions by Winograd or FFT do less work. Filters that multiply padding at a border, and
-  blocked layouts that add channels, do more work. So FLOPs per second, computed from this count,
-  are a rate of useful work.
+  blocked layouts that add channels, do more work. So lar's FLOPs per second are a rate of useful
+  work.
 - Integer and quantised operations count like floating-point operations.
 - Operators that move, convert, index, select or sort data count as 0 operations, although they
   take time.
 - Fusion changes the count little, since a fused bias or activation counts as much as a separate
-  operator. But exporters of models may express the same function by different operators. So if two
-  programs export the same network, the two models have exactly the same count only for convolutions
-  and matrix products.
+  operator. But two programs that export the same network may use different operators for the same
+  function. Therefore two exported models of one network always have equal FLOPs for convolutions
+  and matrix products, but not always for other operators.
 
 The reader of a model format maps operators to the kinds of `FORMULAS`. The reader also sorts the
 axes of shapes: batch and channels first, and the summed axis of a matrix last.
@@ -137,7 +137,7 @@ def size(shapes: tuple[Shape, ...], first: int, end: int | None = None) -> int:
 
 
 def positions(shapes: tuple[Shape, ...], index: int) -> int:
-    """Return how often a filter is applied, which is the product of all axes but the channels."""
+    """Return how often a filter is applied: the product of all sizes except the channels."""
     shape = known(shapes, index)
     return math.prod(shape[:1] + shape[2:])
 
@@ -151,10 +151,10 @@ class OperatorFacts(Record):
     Attributes:
         kinds: a list of operator types in small letters for each kind, whose name is the same for
             all engines.
-        biased, may_fuse, opaque, random: lists of operator types; `OperatorKinds` explains the
-            meaning of these lists.
-        rounding: lists of operator types, some with a parameter, by what these operators round;
-            `OperatorKinds` explains the names.
+        biased, may_fuse, opaque, random: lists of operator types, with the meanings that the class
+            `OperatorKinds` explains.
+        rounding: a list of operator types, some with a parameter, for each kind of rounding; the
+            class `OperatorKinds` explains the kinds of rounding.
         work: a list of operator types for each row of `FORMULAS`. For a type that is in no list,
             the number of FLOPs is unknown. An example is ONNX's control flow, whose work depends on
             the data.
@@ -174,9 +174,8 @@ class OperatorFacts(Record):
         moves: lists of types that move data: constants, copies, conversions of a layout, selections
             (which read no more of their first input than they write, or only its shape), views
             (whose output may share memory with their input), and types without a kernel.
-        picked_from: the indices of inputs that an operator does not read completely, but at most as
-            many elements as it writes. Examples are tables, and tensors of which only the shape is
-            needed.
+        picked_from: the indices of inputs of which an operator reads at most as many elements as
+            the operator writes, such as a table, or a tensor of which only the shape is needed.
     """
 
     kinds: Mapping[str, Types]
@@ -204,7 +203,7 @@ class OperatorFacts(Record):
     def operator_kinds(self, **fields: Any) -> OperatorKinds:
         """Return the `OperatorKinds` of the engine that this file describes.
 
-        `fields` are those fields of the `OperatorKinds` that are not in the file.
+        `fields` has the values of those fields of `OperatorKinds` that `operators.json` lacks.
         """
         from lar.graphs import OperatorKinds
 

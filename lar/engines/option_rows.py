@@ -19,8 +19,9 @@ Hook = Callable[[D, T], object]
 
 
 class Drivers(Generic[D], tuple[str, ...]):
-    """The names of those drivers of an engine that support the same options.
+    """A group of drivers of an engine, as a tuple of the drivers' names.
 
+    Each row of the option table is for one group of drivers, which all support the row's option.
     For the type checker, this class also has the drivers' classes. `module` is the path of the
     module that contains the rows of these drivers. If a row does not say how its option is
     supported, the file `options.json` beside the module says how.

@@ -43,7 +43,8 @@ class Figures(Record):
 
     Fills are huge numbers such as -1e9 in a mask, beside which all other numbers would be
     negligible. `relative_l2`, `scale`, `peak`, `gain`, `cosine` and `snr_db` are computed without
-    the fills on which both sides agree. Default tolerances are computed without any fills.
+    the fills on which both sides agree. The default tolerances are computed without fills, such as
+    -1e9 in a mask.
 
     `mismatches` is the number of elements that differ by more than the tolerance.
     `nonfinite_mismatches` is the number of mismatches that are NaN or infinite on one side only.
@@ -161,9 +162,9 @@ class UnmatchedTensor(OneSided):
     """A tensor that has no matching tensor (twin) on the other side.
 
     `fused` is True if the tensor lies inside a fused operator of the other side, or if it holds the
-    data of another tensor that has a twin. If `fused` is True, `reason` says whether the tensor
-    lies inside a fused operator, or holds the data of another tensor. `constant` marks weights and
-    other constants, which the other side may store in another form.
+    data of another tensor, and that tensor has a matching tensor. If `fused` is True, `reason` says
+    whether the tensor lies inside a fused operator, or holds the data of another tensor. `constant`
+    marks weights and other constants, which the other side may store in another form.
     """
 
     tensor: TensorFacts
@@ -192,16 +193,18 @@ class OperatorFacts(GraphOperator):
 class Culprit(Record):
     """Operators whose inputs agree and whose output differs.
 
-    A side has several operators if no tensor between these operators has a twin; the operator that
-    computes most comes first. If the dump of a side has no operators, the operators at fault are
-    known only for the other side. `parameters` are the weights and other constants of these
-    operators that differ between the sides. If the output's elements show what is wrong with it,
-    such as a wrong scale or an overflow, `kind` says so.
+    A side has several operators at fault if no tensor between them can be compared with a tensor of
+    the other side. If there are several operators at fault, the operator that computes most comes
+    first. If the dump of a side has no operators, the operators at fault are known only for the
+    other side. `parameters` are those weights and other constants of the operators at fault that
+    differ between the sides. If the elements of the output show what is wrong, such as a wrong
+    scale or an overflow, `kind` names the cause.
 
     If the culprit is `proven`, its operators were run alone on both sides, on the same inputs, and
-    their outputs differ by `alone`. A culprit that is not `proven` is a suspect, and `doubt` says
-    why. `is_coarse` means that the output is right within the rounding of its type, but its scale
-    is far coarser than its values need.
+    gave different outputs. `alone` has the difference between the outputs of the operators that
+    were run alone. A culprit that is not `proven` is a suspect, and `doubt` says why. `is_coarse`
+    means that the output is right within the rounding of its type, but its scale is far coarser
+    than its values need.
     """
 
     actual: tuple[OperatorFacts, ...]
@@ -314,11 +317,12 @@ class Comparison(Findings, Encodable):
 class TensorOfSides(Record):
     """A tensor of the first side, and the matching tensors (twins) on the other sides.
 
-    `tensors` and `figures` have an entry for each side, which is None for a side without a twin.
-    The figures of a side compare the side with the first side, so that the first side has no
-    figures. Each group in `groups` has the numbers of sides that agree with each other, where the
-    first side has the number 0. `odd` has the sides outside the largest group, and is empty if all
-    sides agree or if no single group is the largest.
+    `tensors` and `figures` have an entry for each side. The entry of a side is None if the side has
+    no matching tensor. The figures of a side compare the side with the first side, so that the
+    first side has no figures. Each group in `groups` has the numbers of sides that agree with each
+    other, where the first side has the number 0. `odd` has the sides that are not in the largest
+    group of agreeing sides. `odd` is empty if all sides agree, or if no single group is the
+    largest.
     """
 
     tensors: tuple[TensorFacts | None, ...]
@@ -332,8 +336,8 @@ class TensorOfSides(Record):
 class ComparisonOfSides(Encodable):
     """The result of a comparison of three or more sides.
 
-    `comparisons` compare each of the other sides with the first side, which is the expected side.
-    `tensors` are in the order of execution.
+    The first side is the expected side. `comparisons` has one comparison with the first side for
+    each further side. `tensors` are in the order of execution.
     """
 
     sides: tuple[SideFacts, ...]
@@ -349,7 +353,7 @@ class ComparisonOfSides(Encodable):
         """The finding of the first comparison that shows a difference.
 
         If all comparisons have the finding "same", the finding is "same". If no comparison shows a
-        difference, but one found nothing to compare, the finding is "nothing".
+        difference, but at least one comparison found nothing to compare, the finding is "nothing".
         """
         findings = [comparison.finding for comparison in self.comparisons]
         differing = (it for it in findings if it not in ("same", "nothing"))

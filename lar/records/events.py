@@ -39,7 +39,7 @@ class Loaded(Event):
 
 
 class Fed(Event):
-    """The input data is read, and fits the model."""
+    """The worker has read the input data, and the data fits the model."""
 
     fed: tuple[run.FedInput, ...]
     warnings: tuple[str, ...]
@@ -66,7 +66,7 @@ class CaseStarted(Event):
 
 
 class TurnEnded(Event):
-    """A turn is done, and the rows of its iterations or the file of its answer are complete.
+    """A turn is done, and has completed the rows of its iterations, or the file with its answer.
 
     If there is a `problem`, the turn has no answer.
     """
@@ -163,7 +163,8 @@ def line_of(event: Event) -> bytes:
 def event_of(line: bytes) -> Event:
     """Decode a line that `line_of` made.
 
-    Any other line becomes a failure of the engine, since lar itself writes only events.
+    A line that is not an event becomes a failure of the engine, since lar itself writes only
+    events.
     """
     import msgspec
 
@@ -178,7 +179,7 @@ def event_of(line: bytes) -> Event:
 def apply_event(result: run.RunResult, event: Event) -> run.RunResult:
     """Return a result to which the facts of an event are added.
 
-    Most facts replace or extend the field of the result that has the name of the event's field.
+    Usually, a field of the event replaces or extends the field of the result with an equal name.
     """
     match event:
         case Judged(number, name, verdicts):

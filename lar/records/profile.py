@@ -61,8 +61,9 @@ class ThreadUse(msgspec.Struct, frozen=True):
     """How an operator used the threads of an engine, summed over its timed executions.
 
     The three times belong to the calling thread, which computes its own share of the work, hands
-    out shares to other threads, and waits until the other threads have finished. `tasks` has, for
-    each of the other threads, the number of shares of the work that this thread has computed.
+    out shares to other threads, and waits until the other threads have finished. `tasks` has one
+    number for each thread except the calling thread: how many shares of the work the thread has
+    computed.
     """
 
     executions: Count = 0
@@ -73,7 +74,7 @@ class ThreadUse(msgspec.Struct, frozen=True):
 
     @property
     def waiting_share(self) -> float | None:
-        """The share of its time that the calling thread waits for other threads.
+        """The time for which the calling thread waits for other threads, divided by its whole time.
 
         The share is 0 if all threads finish at the same time.
         """
@@ -192,12 +193,12 @@ class Execution(Lasting, msgspec.Struct, frozen=True, gc=False):
 
     @property
     def compute_ns(self) -> int:
-        """The time of computing, after the wait."""
+        """The time for which the execution computes, without the time for which it waits first."""
         return self.end_ns - self.start_ns - (self.wait_ns or 0)
 
     @property
     def computation(self) -> Interval:
-        """The begin and the end of computing, after the wait."""
+        """The begin and the end of the computing, which follows the waiting of the execution."""
         return self.start_ns + (self.wait_ns or 0), self.end_ns
 
     @property
@@ -223,7 +224,7 @@ class Execution(Lasting, msgspec.Struct, frozen=True, gc=False):
 
 
 class Span(Lasting, msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Any other event with a begin and an end, by category.
+    """An event with a begin and an end, except executions of operators. The categories are:
 
     - phase: load, prepare, warmup, dataloader, input_copy, forward, wait, output_copy, finish
     - runtime: a call of the engine's API, by its name
@@ -266,9 +267,9 @@ class CounterSample(msgspec.Struct, frozen=True, gc=False):
 class Allocation(msgspec.Struct, frozen=True, gc=False):
     """An allocation of memory (`size_bytes` above 0), or a release of memory (below 0).
 
-    A release returns the memory that was last allocated at the same `address`. For an estimate, the
-    address is an arbitrary number. `source` names the source of the event's data, which is `static
-    plan`, `estimate` or `engine`.
+    A release returns the memory that was last allocated at the same `address`. `source` says
+    whether lar knows the allocation from a `static plan`, from an `estimate` or from the `engine`.
+    If `source` is `estimate`, the address is an arbitrary number.
     """
 
     at_ns: int
@@ -305,7 +306,11 @@ class Alignment(msgspec.Struct, frozen=True):
 
 
 class Clock(msgspec.Struct, frozen=True):
-    """The clock of all times, which reads `t0_ns` at time 0, when the time of day is `unix_ns`."""
+    """The clock of a profile.
+
+    Time 0 of the profile is the moment at which the clock reads `t0_ns`, and at which the time of
+    day is `unix_ns` (in nanoseconds since 1970).
+    """
 
     base: str = "perf_counter_ns"
     t0_ns: int = 0
@@ -330,9 +335,9 @@ class Cost(msgspec.Struct, frozen=True):
 
     If some iterations were disturbed, the `calm` fields have the medians of the undisturbed
     iterations. If nearly all profiled iterations were disturbed, the time of the fastest profiled
-    iteration is used instead of a median. This is done only if the fastest profiled iteration
-    was slower than most iterations without the profiler. `disturbed` says that the cost is not
-    known because of disturbances.
+    iteration is used instead of a median. But the time of the fastest profiled iteration is used
+    only if it is longer than the times of most iterations without the profiler. `disturbed` says
+    that the cost is not known because of disturbances.
     """
 
     profiled_seconds: Seconds
@@ -357,10 +362,10 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 class Correction(msgspec.Struct, frozen=True):
-    """The correction of operator times to the time of an iteration without the profiler.
+    """The correction by which the times of operators fit into an iteration without the profiler.
 
-    `scale` is the factor for all times, and `cost_ns` the cost of profiling in each iteration (see
-    `lar.profiles.costs`).
+    `scale` is the factor by which all times of operators are multiplied. `cost_ns` is the cost of
+    profiling in each iteration (see `lar.profiles.costs`).
     """
 
     scale: float = 1.0
@@ -476,8 +481,8 @@ class Profile(Record):
     """All that one run has recorded, with steps, executions, spans and counters in order of time.
 
     `engine_raw` is the engine's own profile of the last iteration, in the engine's JSON; it is
-    empty if the engine wrote no profile. If times were corrected, `correction` says how they differ
-    from the recorded times.
+    empty if the engine wrote no profile. If times were corrected, `correction` says how the
+    corrected times differ from the recorded times.
     """
 
     facts: ProfileFacts = field(default_factory=ProfileFacts)
@@ -590,7 +595,7 @@ class Columns(Sequence[R], Generic[R]):
         return self._records(self._columns)
 
     def _reorder(self, places: Sequence[int]) -> None:
-        """Put the records into the order of `places`, one column after the other."""
+        """Put the records into the order of `places`; this is done column by column."""
         for number, column in enumerate(self._columns):
             self._columns[number] = array(column.typecode, map(column.__getitem__, places))
 
@@ -652,7 +657,7 @@ class SpanColumns(Columns[Span]):
         self._common: list[Span] = []
 
     def add(self, start_ns: int, end_ns: int, step: int | None = None, **common: Any) -> None:
-        """Add a span, whose other fields are given in `common`."""
+        """Add a span; `common` has all fields of the span except its times and its step."""
         key = (*common, *common.values())
         with self._lock:
             place = self._places.setdefault(key, len(self._common))

@@ -3,7 +3,8 @@
 A `RunSpec` describes a run, and a `RunResult` is the result of the run. The samples are raw data,
 and the summary is computed from the samples. No field of a record holds an array.
 
-All times are in seconds and all sizes in bytes. The names of fields contain the unit.
+All times are in seconds and all sizes in bytes. The names of most fields contain the unit, such as
+`load_seconds`.
 """
 
 from __future__ import annotations
@@ -500,11 +501,11 @@ class GraphOperator(Record):
 
 
 class Origin(Record):
-    """The run that made a dump, or a side of a comparison; unknown facts are empty.
+    """Facts about the run that made a dump, or that made a side of a comparison.
 
-    `complete` is false if the run failed or was ended early. `system`, `architecture` and
-    `processor` describe the machine of the run. `provider` is the engine's execution provider, if
-    the engine has several.
+    A fact that is not known is empty. `complete` is false if the run failed or was ended early.
+    `system`, `architecture` and `processor` describe the machine of the run. `provider` is the
+    engine's execution provider, if the engine has several.
     """
 
     complete: bool = True
@@ -668,9 +669,9 @@ class Verdict(Judgement):
 
     `error` is the largest |e-a| / max(min(|e|,|a|), 1) of all elements, or None if an element is
     NaN or infinite on one side only. `index` is the index of the first element whose error is above
-    `limit`. `actual` and `expected` are the two values of this element as text, and are empty if no
-    error is above `limit`. If the dtypes or shapes differ, `actual` and `expected` contain the
-    dtypes or shapes.
+    `limit`. `actual` and `expected` are the two values of the element at `index`, as text. `actual`
+    and `expected` are empty if no error is above `limit`. If the dtypes or shapes differ, `actual`
+    and `expected` contain the dtypes or shapes.
     """
 
     error: float | None
@@ -904,8 +905,9 @@ class ModelInfo(Record):
     multiply-accumulate as two operations. `flops` is None if it depends on an unknown shape, and
     `flops_unknown` then has the types of the operators that could not be counted.
     `activation_bytes` is the size of the results of all operators, without the model's outputs. All
-    sizes in bytes are None if a shape is unknown. `at` has shapes of inputs by name. If `at` is not
-    empty, FLOPs and bytes are computed for these shapes.
+    sizes in bytes are None if a shape is unknown. `at` has the input shapes that the user asked
+    for, by the names of the inputs. If `at` is not empty, FLOPs and bytes are computed for the
+    shapes in `at`.
     """
 
     engine: str

@@ -102,8 +102,8 @@ class TunedSettings(Record):
 class ModelSpace(Record):
     """All choices that can be tried with one of the competing models.
 
-    The models are one network in several formats. `options` are the user's own options, which apply
-    to all candidates of this model and also to its plain run.
+    The competing models are one network in several formats. `options` are the user's own options,
+    which apply to all candidates of this model and also to its plain run.
     """
 
     model: str

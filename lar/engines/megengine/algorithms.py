@@ -1,4 +1,4 @@
-"""Has MegEngine choose algorithms (by fast-run, a cache file or TensorRT), and reads its choices.
+"""Has MegEngine choose algorithms (by fast-run, a cache file or TensorRT), and reads the choices.
 
 The enum LiteAlgoSelectStrategy numbers the strategies of the choice: 1 HEURISTIC, 2 PROFILE, 4
 REPRODUCIBLE, 8 OPTIMIZED. The engine accepts these sums of strategies: 1, 2, 3, 5, 6, 7 and 10.
@@ -6,14 +6,14 @@ With the sum 3 (PROFILE and HEURISTIC), the engine reads its cache and measures 
 
 For an operator that the cache lacks, the engine chooses an algorithm by heuristics and logs no
 warning. At the log level DEBUG, the engine logs each choice of an algorithm in one line. For later
-operators with the same shapes and parameters, the engine repeats the choice and logs nothing. The
-following line of the log is wrapped here into two lines:
+operators with the same shapes and parameters, the engine repeats the choice and logs nothing. A
+line of the log looks like this, but is not wrapped:
 
     ... ConvBiasForward: tensor layouts({1(2048),32(64),8(8),8(1) Float32} , ...) -> ({...} )):
     algo=WINOGRAD:FB_GI_F32_MK4_4x8:4:4:8:3 workspace=0.06MiB attribute=1.
 
 At the beginning of the line, the log has the time and the place in MegEngine's source code. A
-message that lar receives from the engine directly has neither the time nor the place. A layout
+message that the engine passes to lar in memory has neither the time nor the place. A layout
 consists of the size of each axis and, in brackets, the stride of the axis.
 
 The format of the lines is defined in MegEngine 1.13, in
@@ -105,7 +105,8 @@ MESSAGE_BYTES = 8192
 class ChoiceListener:
     """Passes the engine's log messages about chosen algorithms to the function `take`.
 
-    The messages are passed on between the calls of `begin` and `end`.
+    The listener passes on the messages that the engine logs after `begin` is called, until `end` is
+    called.
     """
 
     def __init__(self, take: Callable[[bytes], object]) -> None:
@@ -118,7 +119,9 @@ class ChoiceListener:
         self._set_level: Any = None
 
     def begin(self, flag: str) -> bool:
-        """Begin to receive the engine's log messages; `flag` is the option that needs the messages.
+        """Begin to receive the engine's log messages.
+
+        `flag` is the option that needs the messages.
 
         Returns:
             False if this build of the engine lacks the functions of the log.
@@ -207,8 +210,9 @@ def choose_algorithms(driver: LiteDriver, _: object) -> None:
 def use_cache(driver: LiteDriver, path: Path | None, *, searching: bool) -> None:
     """Copy a cache file into the work folder, and have the engine read the copy.
 
-    A search adds its results to the copy. The engine never writes the user's file. When the worker
-    has ended, even if it was interrupted, `keep_search` merges the copy into the user's file.
+    The engine adds the results of a search to the copy, and never writes the user's file. When the
+    worker has ended, even if it was interrupted, `keep_search` merges the copy into the user's
+    file.
 
     Raises:
         UsageError: the cache file is damaged, locked or not writable, or it is missing although the
@@ -253,7 +257,7 @@ def work_copy(context: RunContext) -> Path:
 def known_before(context: RunContext) -> Path:
     """Return the path of the copy that holds the cache's content before the search.
 
-    This copy is needed because the user's file changes during the search.
+    A copy of the old content is needed, because the user's cache file changes during the search.
     """
     return Path(context.work_folder) / "known.cache"
 
@@ -603,10 +607,10 @@ class Steps:
 
 
 def alone(spec: RunSpec) -> RunSpec:
-    """Return the spec of a step: one warm-up and one iteration, without dumps or a time limit.
+    """Return the spec of a step: one warm-up iteration and one timed iteration, without dumps.
 
-    A step has one runner and one testcase, since more runners or testcases would disturb the
-    measurement.
+    A step has no time limit. A step has only one runner and one testcase, since further runners or
+    testcases would disturb the measurement.
     """
     settings = {
         key: value

@@ -9,21 +9,21 @@ Numbers have 32 bits, little endian. A `blob` is a length, followed by that numb
 
 A file begins with the number of its categories. Each category consists of its name (a blob), the
 number of its entries, and the entries. An entry consists of a key (a blob) and a value (a blob).
-The value that a search writes begins with the number of algorithms. Each algorithm consists of a
-description (a blob) and a result (a blob). A description consists of a handle, a type, the length
-of the parameters, the length of the name, the parameters, and the name. A result is the text
-":ATTRIBUTE;SECONDS;WORKSPACE_BYTES:", followed by a zero byte.
+The value of an entry that a search has written begins with the number of algorithms. Each algorithm
+consists of a description (a blob) and a result (a blob). A description consists of a handle, a
+type, the length of the parameters, the length of the name, the parameters, and the name. A result
+is the text ":ATTRIBUTE;SECONDS;WORKSPACE_BYTES:", followed by a zero byte.
 
 The category of a search is named `profile:DEVICE:OPERATORvVERSIONSET`, for example
-`profile:plat=cpu:ConvBiasForwardv5X0`. SET is the family of algorithms; X0 stands for x86. For
-CUDA, DEVICE also contains the name of the device. A comment in this module describes the keys. lar
-never changes the values in categories that do not belong to searches, nor the values that another
-version of the search has written.
+`profile:plat=cpu:ConvBiasForwardv5X0`. SET is the family of algorithms, such as X0 for x86. For
+CUDA, DEVICE also contains the name of the device. A comment in this module describes the keys of
+entries. lar never changes the values in categories that do not belong to searches, nor the values
+that another version of the search has written.
 
-The source of these facts is MegEngine 1.13. The file is defined in
-src/core/impl/utils/infile_persistent_cache.cpp, and the value in persistent_cache.cpp beside that
-file. The description is defined in src/rdnn/impl/algo_chooser.cpp. The names of winograd algorithms
-are defined in dnn/src/common/conv_bias.cpp.
+In MegEngine 1.13, the format of the file is defined in
+src/core/impl/utils/infile_persistent_cache.cpp, and the format of a value in persistent_cache.cpp
+beside that file. The description is defined in src/rdnn/impl/algo_chooser.cpp. The names of
+winograd algorithms are defined in dnn/src/common/conv_bias.cpp.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def text_of(raw: bytes) -> str:
 
 
 def bytes_of(cache: AlgorithmCache) -> bytes:
-    """Encode a cache as the bytes of a cache file; `cache_of` decodes these bytes."""
+    """Encode a cache as the bytes of a cache file, which `cache_of` can decode."""
     categories: dict[str, list[tuple[bytes, bytes]]] = {}
     for (category, key), entry in cache.items():
         if not isinstance(entry, bytes):
@@ -450,7 +450,8 @@ def pick_entry(cache: AlgorithmCache, operator: str, algorithm: str) -> Algorith
     `algorithm` is the name of the algorithm, or a part of the name.
 
     Raises:
-        UsageError: one of the two texts matches nothing, or matches more than one name.
+        UsageError: `operator` does not match exactly one operator, or `algorithm` does not match
+            exactly one of its algorithms.
     """
     meant = find_operator(cache, operator)
     exact = [each for each in meant.algorithms if each.name == algorithm]
@@ -499,7 +500,7 @@ def without_winograd(cache: AlgorithmCache) -> AlgorithmCache:
 
 
 def with_best(cache: AlgorithmCache, is_fit: Fits, keeps: Fits) -> AlgorithmCache:
-    """Return the cache, changed so that each operator begins with an algorithm that fits.
+    """Return the cache, with an algorithm that fits `is_fit` moved to the front of each operator.
 
     The operator's other algorithms are kept only if `keeps` accepts them. If no algorithm of an
     operator fits, the operator is left unchanged.

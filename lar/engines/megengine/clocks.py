@@ -45,9 +45,9 @@ class Fit(NamedTuple):
 def fit_offsets(windows: Iterable[Interval | None]) -> list[Fit]:
     """Return the offsets of a clock in order of time: one at first, and one more after each reset.
 
-    A window holds the bounds of the offset that result from one iteration. If two windows are
-    further apart than the clock's resolution, the clock was reset between them. An iteration
-    without a window is skipped.
+    A window is the range in which the offset between MegEngine's clock and lar's clock lies,
+    according to one iteration. If two windows are further apart than the clock's resolution,
+    MegEngine reset its clock between the two iterations. An iteration without a window is skipped.
     """
     groups: list[tuple[int, Interval]] = []
     for number, window in ((number, it) for number, it in enumerate(windows) if it is not None):
@@ -84,8 +84,8 @@ def alignments_of(
 ) -> list[Alignment]:
     """Return the alignments of a clock for a profile, one for each offset in `fits`.
 
-    From the second alignment on, the name contains the first iteration for which the alignment is
-    valid.
+    The name of an alignment contains the first iteration for which the alignment is valid, except
+    for the first alignment.
     """
     titles = [Step(iterations[fit.first].number, 0, 0).title for fit in fits]
     names = [domain, *(f"{domain} from {title}" for title in titles[1:])]
@@ -134,8 +134,8 @@ def window_of(begin_ns: int, end_ns: int, times: Sequence[Interval]) -> Interval
 
     MegEngine has reported the `times`, which lie between `begin_ns` and `end_ns` on lar's clock.
 
-    The lower bound is `begin_ns` minus the first time. The upper bound is `end_ns` minus the last
-    time.
+    The lower bound is `begin_ns` minus the first of the `times`. The upper bound is `end_ns` minus
+    the last of the `times`.
     """
     if not times:
         return None

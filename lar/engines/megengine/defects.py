@@ -1,16 +1,17 @@
 """Describes each known defect of MegEngine: how lar detects it, and how a user avoids it.
 
-All defects in this module were seen on CPUs with MegEngine 1.13.0. CUDA devices were not tested.
-The module reads the defects ("quirks") from defects.json, finds those traits of a model that a
-defect depends on, and writes the hints about defects that a finished run prints.
+All defects in this module were seen on CPUs with MegEngine 1.13.0. CUDA devices were not tested for
+defects. The module reads the defects ("quirks") from defects.json, finds those traits of a model
+that a defect depends on, and writes the hints about defects that a finished run prints.
 
 The module reads the operators of a model from the model file, without the engine. The module reads
 the fields that `graph_operators` describes, and some fields of the operators' parameters. In
 Convolution, field 7 is `sparse` and field 8 is `format`. In ConvBias, field 2 is `sparse` and field
 3 is `format`. In Pooling and AdaptivePooling, field 0 is `mode`.
 
-In MegEngine 1.13, these fields are defined in src/serialization/impl/schema_v2.fbs, in dtype.fbs
-beside that file, and in dnn/scripts/opr_param_defs.py.
+In MegEngine 1.13, the fields of the file and of the parameters are defined in
+src/serialization/impl/schema_v2.fbs, in dtype.fbs beside that file, and in
+dnn/scripts/opr_param_defs.py.
 """
 
 from __future__ import annotations
@@ -183,8 +184,8 @@ def traits_in(graph: memoryview) -> Iterator[str]:
 def hints_for(result: RunResult, environment: Mapping[str, str]) -> str:
     """Return one line of hints for the user about a finished run, empty if no hint applies.
 
-    The first hints are about quirks that certainly made the numbers of the run wrong. Then come
-    hints about quirks that certainly made the run slow. The last hints are about options that had
+    The first hints are about quirks that certainly made the numbers of the run wrong. Hints about
+    quirks that certainly made the run slow come second. The last hints are about options that had
     no effect or had a side effect.
     """
     settings = result.spec.settings

@@ -7,9 +7,9 @@ in `not_tried.json`, with the reason for each option.
 The layout nchw88 is the layout of MKL-DNN's kernels. On a CPU, the layouts nchw4 and nchw32 change
 only quantised tensors. The layout nhwcd4 is not meant for CPUs.
 
-The choice `winograd` makes its own search, prefers the winograd algorithms that the search has
-found, and transforms weights before the run. On processors other than ARM, kernels without winograd
-are at least as fast as kernels with winograd.
+The choice `winograd` makes its own search, and then prefers the winograd algorithms that the search
+has found. The choice `winograd` also transforms the weights before the run. On processors other
+than ARM, kernels without winograd are at least as fast as kernels with winograd.
 
 The engine's cache of algorithms does not record the settings on which the search depends.
 

@@ -4,8 +4,9 @@ The module imports MegEngine's packages without libraries that a local run never
 entries of messages.json, the module turns MegEngine's own messages into clear errors.
 
 An entry of messages.json whose `when` is `not of shapes` says that an option causes the error. lar
-uses such an entry only if the shapes of the inputs cannot cause the error. An entry whose `when` is
-`lost` explains the last message of an engine that has crashed or hangs.
+uses such an entry only if the shapes of the inputs cannot cause the error. An entry of
+messages.json whose `when` is `lost` explains the last message of an engine that has crashed or
+hangs.
 """
 
 from __future__ import annotations
@@ -80,9 +81,9 @@ MEANINGS = Meanings(__file__)
 def resized_inputs(
     infos: Iterable[TensorInfo], fed_shapes: Mapping[str, tuple[int, ...]]
 ) -> list[tuple[TensorInfo, tuple[int, ...]]]:
-    """Return the inputs that are fed with another shape than the model file's.
+    """Return the inputs whose fed shape differs from the shape in the model file.
 
-    Each input comes with the fed shape.
+    With each input, the function returns the shape that is fed.
     """
     fed = [(info, fed_shapes[info.name]) for info in infos if info.name in fed_shapes]
     return [(info, shape) for info, shape in fed if shape != info.shape]
@@ -116,7 +117,7 @@ def explain_megengine(
 ) -> LarError | None:
     """Return a clear error for a message of the engine, None if the message is unknown.
 
-    `resized` has the inputs that are fed with another shape than the model file's.
+    `resized` has the inputs whose fed shape differs from the shape in the model file.
     """
     # Messages about shapes have these words in their text, or in the name of a function.
     is_of_shape = bool(resized and re.search("shape|layout", message))

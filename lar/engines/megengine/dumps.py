@@ -1,8 +1,8 @@
-"""Writes dumps: the results of a lite network's operators, as text or as tensors, and outputs.
+"""Writes the dumps of a lite network: the results of its operators, or only its outputs.
 
-In one run, lite can make only one dump of operators, and lite writes this dump in every iteration.
-A later iteration appends its text to the text dump, but overwrites the tensors of the previous
-iteration.
+The results of operators are written as text or as tensors. In one run, lite can make only one dump
+of operators, and lite writes this dump in every iteration. A later iteration appends its text to
+the text dump, but overwrites the tensors of the previous iteration.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def compute_in_calling_thread(driver: LiteDriver, _: object) -> None:
     """Have the network compute in the calling thread, in which MegEngine writes the dump.
 
     If MegEngine computes in separate threads, the dump takes up to twenty times as long. The dumped
-    numbers do not depend on the thread.
+    numbers do not depend on the thread that computes them.
     """
     if driver.runner == 0 and not CUDA.is_given(driver.spec.settings):
         driver.network_setup.append(lambda network: network.enable_cpu_inplace_mode())
@@ -50,8 +50,9 @@ def dump_text(driver: LiteDriver, _: object) -> None:
 def dump_tensors(driver: LiteDriver, _: object) -> None:
     """For the first runner, have the engine write operators' results, each tensor in its own file.
 
-    The engine's file names contain neither the parameters of the operators nor their order. So lar
-    writes facts about the operators into other files beside the dump.
+    The engine's file names contain neither the parameters of the operators nor their order.
+    Therefore lar writes facts about the operators, such as their order, into other files beside the
+    dump.
     """
     if driver.runner == 0:
         folder = driver.context.written[BIN_IO_DUMP.key]

@@ -204,7 +204,8 @@ class GraphIsolation(Isolation):
     def candidates(self, name: str) -> Sequence[Any]:
         """Return the variables that a name may mean.
 
-        Several variables are possible if their names differ only in numbers that MegEngine adds.
+        A name may mean several variables if their names differ only in numbers that MegEngine has
+        added.
         """
         own = [self.variables[name]] if name in self.variables else []
         found = self.alike.get(NUMBER.sub("", name), [])
@@ -273,8 +274,8 @@ def check_values(driver: GraphDriver, interval: str) -> None:
     """Have an execution fail if a variable has another value than in the first execution.
 
     `interval` is a text of the form `I` or `I:J`. If the text contains J, the check begins with
-    variable number J, otherwise with the first variable. Each variable is checked in I executions
-    before the next variable is checked.
+    variable number J. Otherwise, the check begins with the first variable. Each variable is checked
+    in I executions before the next variable is checked.
     """
     executions, _, first = interval.partition(":")
     numbers = [ctypes.c_size_t(int(text or 0)) for text in (executions, first)]
@@ -321,9 +322,9 @@ def address_of(flag: str, graph: Any) -> int:
 class DispatchCheck:
     """Finds the operators that start no kernel on their device.
 
-    In each execution, the checker prints the names of the operators that start no kernel to C's
-    standard error, which lar has redirected to a file in memory. Before each execution, lar reads
-    the file in memory, passes its content on to standard error, and empties the file.
+    If an operator starts no kernel, the checker prints the operator's name to C's standard error.
+    C's standard error is redirected to a file in memory. Before each execution, lar reads the file
+    in memory, passes its content on to standard error, and empties the file.
     """
 
     def __init__(self, graph: Any) -> None:

@@ -7,14 +7,14 @@ the input.
 MegEngine has two formats of model files, both FlatBuffers. In the newer format, the size of the
 graph comes first, then the graph. In the older format, which the graph driver writes for some
 layouts, the weights come first, then the graph. `Places` has the numbers of the fields that are in
-both formats. The following fields are only in the newer format.
+both formats. The fields that are listed below are only in the newer format.
 
-Field 3 of the root has the variables. Field 0 of an operator is its type, and field 2 is its name.
-Fields 7 and 8 of an operator are the numbers of its input variables and of its output variables. An
-operator of kind 67 converts a tensor to another type, and its parameters are a DType. Field 0 of a
-variable is its name, and field 1 is its shape. Field 3 of a tensor is its DType. Field 0 of a DType
-is the number of the type. Field 2 of a DType is a table for quantised types: its field 0 is the
-scale, and its field 1 is the zero point.
+Field 3 of the root table is the list of variables. Field 0 of an operator is its type, and field 2
+is its name. Fields 7 and 8 of an operator are the numbers of its input variables and of its output
+variables. An operator of kind 67 converts a tensor to another type, and its parameters are a DType.
+Field 0 of a variable is its name, and field 1 is its shape. Field 3 of a tensor is its DType. Field
+0 of a DType is the number of the type. Field 2 of a DType is a table for quantised types: its field
+0 is the scale, and its field 1 is the zero point.
 
 In MegEngine 1.13, these formats are defined in src/serialization/impl/schema_v2.fbs and in
 schema.fbs beside that file.
@@ -42,9 +42,9 @@ VARIABLES, TYPE, NAME, INPUTS, OUTPUTS, CONVERSION = 3, 0, 2, 7, 8, 67
 class Places(NamedTuple):
     """The numbers of fields in one of the two formats of model files.
 
-    `operators` is the number of the root's field that has the operators. All other numbers are
-    those of fields of an operator: its kind, its parameters, the DType of its outputs (which may be
-    left out), and its tensors or blobs.
+    `operators` is the number of the root's field that has the operators. `kind`, `parameters`,
+    `dtype` and `tensors` are numbers of fields of an operator. The field `dtype` has the DType of
+    the outputs, and may be left out. The field `tensors` has tensors or blobs.
     """
 
     operators: int

@@ -146,7 +146,10 @@ class LoggedRun:
         self.warmups.append(Row(seconds_of(text), seconds_of(text), None, runner, int(index)))
 
     def take_iteration(self, index: str, count: str, whole: str, host: str, device: str) -> None:
-        """Store the times of an iteration in its test; the first iteration begins a new test."""
+        """Store the times of an iteration in a `Test`.
+
+        The iteration with the number 0 begins a new `Test`.
+        """
         if index == "0":
             runner = sum(test.case == self.case for test in self.tests)
             self.tests.append(Test(self.case, runner, int(count)))

@@ -115,7 +115,7 @@ def read_model(path: Path) -> ModelInfo:
 
     Raises:
         UsageError: the file cannot be read, is not a MegEngine model, or is damaged.
-        EngineMissing: MegEngine, which is needed to read its format, is not installed.
+        EngineMissing: the package MegEngine, which reads the file, is not installed.
     """
     require_format(path, (MEGENGINE,), "MegEngine")
     graph, container = graph_in(str(path)), describe_container(str(path))

@@ -2,8 +2,9 @@
 
 The module also has the functions (hooks) that the rows call to set attributes of the drivers.
 `lite_options` has the fields of LiteOptions, which are set when the network is made.
-`network_setup` has the calls on the network before the model is loaded. `inference_options` has the
-arguments of the graph's optimize_for_inference. `graph_setup` has the calls on the loaded graph.
+`network_setup` has functions that are called with the network before the model is loaded.
+`inference_options` has the arguments for the graph's function optimize_for_inference. `graph_setup`
+has functions that are called with the loaded graph.
 """
 
 from __future__ import annotations

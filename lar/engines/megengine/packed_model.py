@@ -38,10 +38,10 @@ LARGEST_MODEL = 2**31 - 2**24
 
 @dataclass(frozen=True)
 class PackedModel:
-    """The contents of a packed file; `graph` is a memory view of the model in the file.
+    """The contents of a packed file.
 
-    `info` (the settings) and `cache` are None if the file lacks them. A part that is encrypted in
-    the file is not decrypted.
+    `graph` is a memory view of the model in the file. `info` (the settings) and `cache` are None if
+    the file lacks them. A part that is encrypted in the file is not decrypted.
     """
 
     name: str
@@ -59,7 +59,7 @@ def is_packed(path: str | Path) -> bool:
 
 
 def map_file(path: str | Path) -> memoryview:
-    """Map a file into memory; it must not be empty."""
+    """Map a file, which must not be empty, into memory."""
     with open(path, "rb") as file:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
@@ -121,7 +121,9 @@ def graph_in(path: str) -> memoryview:
 
 
 def plain_graph(packed: PackedModel, name: str) -> memoryview:
-    """Return the model in a packed file; `name` is the file's name in error messages.
+    """Return the model in a packed file.
+
+    `name` is the file's name in error messages.
 
     Raises:
         UsageError: the model is encrypted.

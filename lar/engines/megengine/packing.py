@@ -4,9 +4,9 @@ A packed model holds a model, a fast-run cache and some of lite's options. `depl
 with its best settings. A packed model cannot hold layouts, so the graph driver first writes the
 model with its layouts changed.
 
-When a run loads a packed model, lite reads the settings in the file last. The settings in the file
-replace the settings that come from the run's options. Therefore lar refuses an option that the file
-would override.
+When a run loads a packed model, lite reads the settings in the file last. The settings in the
+packed model replace the settings that come from the run's options. Therefore lar refuses an option
+that the settings in the packed model would override.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def read_cache_file(path: str, known: bytes | None = None) -> bytes:
 def check_packed_model(driver: Driver, lite_options: Mapping[str, int]) -> bool:
     """Check a packed model, and refuse options that the settings in the model would override.
 
-    This check is needed because lite itself does not check packed models.
+    The check is needed because lite itself does not check packed models.
 
     Returns:
         Whether the packed model has a fast-run cache.

@@ -2,9 +2,9 @@
 
 The module `lar.profiles.megengine_file` describes the format of the profile. At the end of each
 wait, lite writes the profile, which may take longer than the computation of the model. Therefore
-lar ends the iteration at lite's finish callback, which lite calls before it writes the profile. The
-graph driver gets the profile from the engine only on request. A profiled run may execute several
-graphs, one for each set of input shapes.
+lar ends the iteration at lite's finish callback, which lite calls before it writes the profile.
+With the graph driver, the engine returns its profile only when lar asks for it. A profiled run may
+execute several graphs, one for each set of input shapes.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class OperatorReader:
     """Makes records of the operators that an iteration has executed.
 
     `keys` has a key for each variable, by the variable's number. The key is the name of the
-    variable. If several variables have this name, the variable's number is added to the key.
-    `computed` has the numbers of the variables that are not constants.
+    variable. If several variables have equal names, the key is the name followed by the number of
+    the variable. `computed` has the numbers of the variables that are not constants.
     """
 
     def __init__(self, raw: RawProfile) -> None:
@@ -82,7 +82,7 @@ class OperatorReader:
         """Return the record of an operator.
 
         The operator's FLOPs and bytes are counted from the shapes of the iteration. The engine's
-        own counts are for the shapes with which the graph was compiled.
+        own counts of FLOPs and bytes are for the shapes with which the graph was compiled.
         """
         operator, footprint = self.graph.operator[key], self.footprints.get(key)
         known = footprint or RawFootprint()
@@ -114,8 +114,8 @@ class OperatorReader:
     def moved_bytes_of(self, operator: RawOperator, inputs: Facts, outputs: Facts) -> int | None:
         """Return how many bytes an operator reads and writes, None if a type's size is unknown.
 
-        Views and constants move no bytes. Each input counts once. A broadcast input counts with the
-        size that it has in memory.
+        Views and constants move no bytes. Each input counts once. The bytes of a broadcast input
+        are the bytes that the input takes in memory.
         """
         if self.moves_nothing(operator):
             return 0
@@ -212,10 +212,10 @@ def as_stored(fact: TensorFact, layout: RawLayout) -> TensorFact:
 def list_threads(raw: RawProfile) -> list[tuple[str, list[str]]]:
     """Return a list of the threads, each with its name in lar and its names in the engine.
 
-    The host's first thread comes first. Then come the threads of the computing nodes, and then all
-    other threads that dispatch. Threads of the same kind are in the order of their first operators.
-    Some computing nodes belong to the host's first thread, since the engine computes their
-    operators in the thread that dispatches these operators.
+    The host's first thread comes first. The threads of the computing nodes come second, and all
+    other threads that dispatch come last. Threads of the same kind are in the order of their first
+    operators. Some computing nodes belong to the host's first thread, since the engine computes
+    their operators in the thread that dispatches these operators.
     """
     sequence, times = raw.graph_exec.comp_seq, raw.profiler
     hosts = list(dict.fromkeys(name for key in sequence for name in times.host.get(key, ())))
@@ -269,12 +269,12 @@ def nanoseconds(seconds: float) -> int:
 
 
 def memory_plan_of(raw: RawProfile, places: Mapping[str, int]) -> MemoryPlan:
-    """Return the static memory plan; `places` maps the id of each operator to its index.
+    """Return the static memory plan of a graph.
 
-    A chunk of memory is in use from the operator that writes it to the last operator that reads a
-    variable in it. The chunks of weights and inputs stay in memory, so no operator begins or ends
-    their use. `static_bytes` is the size of the memory for all chunks, except the chunks of weights
-    and inputs.
+    `places` maps the id of each operator to its index. A chunk of memory is in use from the
+    operator that writes it to the last operator that reads a variable in it. The chunks of weights
+    and inputs are always in use. `static_bytes` is the size of the memory for all chunks, except
+    the chunks of weights and inputs.
     """
     graph = raw.graph_exec
     writers: dict[str, int] = {}
@@ -418,9 +418,9 @@ def allocations_of(
 ) -> list[records.Allocation]:
     """Return the times at which the chunks of a memory plan are allocated and freed.
 
-    The times are those of one iteration. A chunk is allocated when its first operator begins, and
-    freed when its last operator ends. If the last operator writes its result into the same memory,
-    the chunk is freed when that operator begins.
+    `executions` has the executions of one iteration. A chunk is allocated when its first operator
+    begins, and freed when its last operator ends. If the last operator writes its result into the
+    memory of the chunk, the chunk is freed when the last operator begins.
     """
     times = {each.operator: each.interval for each in executions}
     planned = [
@@ -463,7 +463,7 @@ def begin_profile(driver: LiteDriver | GraphDriver, _: object) -> None:
 
 
 def take_profile(driver: LiteDriver | GraphDriver, _: object) -> None:
-    """Have a loaded network write its profile and report when an iteration ends."""
+    """Have a loaded network write its profile, and have it report the end of each iteration."""
     if driver.name == "lite" and driver.profile_clock is None:
         if not driver.runner:
             release_loaded("megengine")  # saves a third of a small model's memory
@@ -607,7 +607,7 @@ class MegEngineProfiler:
 
 
 def release_loaded(folder: str) -> None:
-    """On Linux, release the memory of loaded libraries in a folder with this name.
+    """On Linux, release the memory of loaded libraries whose path contains the folder `folder`.
 
     Only read-only memory that was never written is released. If the memory is needed again, the
     system reads it from its cache of files.

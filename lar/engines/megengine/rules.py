@@ -10,7 +10,7 @@ from lar.options.rules import SEVERAL_RUNNERS, Asked, Condition, fact, needs_cor
 
 
 def hanging(option: Option[Any]) -> Condition:
-    """Return a condition, which holds if an option is given and would hang on this processor."""
+    """Return a condition that holds if an option is given and hangs every run on this processor."""
 
     def holds(asked: Asked) -> bool:
         if not option.is_given(asked.values) or table.CUDA.is_given(asked.values):

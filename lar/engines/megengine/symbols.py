@@ -1,7 +1,8 @@
-"""Calls functions of MegEngine's own library that its Python packages do not offer.
+"""Calls those functions of MegEngine's C++ library that MegEngine's Python packages do not offer.
 
-The names of C++ functions are mangled by the rules of the Itanium C++ ABI. All names are those of
-MegEngine 1.13.0. If a library lacks one of the names in this module, the library is another build.
+The names of C++ functions are mangled by the rules of the Itanium C++ ABI. All names in this module
+are those of MegEngine 1.13.0. If a library lacks one of the names in this module, the library is
+not the build that lar knows.
 
 The function `attach_profiler` attaches the engine's profiler of operators to the graph of a lite
 network. lite's own function `enable_profile_performance` is not used, since it writes all facts
@@ -44,7 +45,7 @@ class MegdnnVersion(ctypes.Structure):
 def read_libraries() -> dict[str, str]:
     """Return the version of megdnn, MegEngine's library of kernels.
 
-    The result is empty if the loaded library does not report this version.
+    The result is empty if the loaded library does not report the version of megdnn.
     """
     try:
         function = ctypes.CDLL(LIBRARY)._ZN6megdnn11get_versionEv
@@ -56,7 +57,9 @@ def read_libraries() -> dict[str, str]:
 
 
 def find_function(flag: str, symbol: str, arguments: Sequence[Any], result: Any = None) -> Any:
-    """Return a function of the loaded library; `flag` is the option that needs the function.
+    """Return a function of the loaded library.
+
+    `flag` is the option that needs the function.
 
     Raises:
         UsageError: the library has no such function.
@@ -85,7 +88,7 @@ def library_base(flag: str) -> int:
     """Return the address at which MegEngine's library is loaded.
 
     Raises:
-        UsageError: the library is another build, or is not loaded.
+        UsageError: the library is not the known build of MegEngine, or is not loaded.
     """
     found = (ctypes.c_void_p * 4)()  # Dl_info of dladdr(3): file name, base, symbol's name, address
     ctypes.CDLL(None).dladdr(ctypes.c_void_p(find_address(flag, GRAPH_CLASS)), found)
@@ -111,7 +114,7 @@ def pointer_at(address: int) -> int:
 def graph_class(flag: str) -> int:
     """Return the address of the virtual functions of the class of all graphs.
 
-    Each graph object begins with this address.
+    The memory of each graph object begins with the returned address.
 
     Raises:
         UsageError: the library has no such class.
@@ -295,7 +298,7 @@ def find_known_build() -> int:
     """Return the address at which the library is loaded, after checking that its build is known.
 
     Raises:
-        UsageError: the library is another build.
+        UsageError: the library is not the known build of MegEngine.
     """
     base = library_base("--engine-fix x2apic")
     if read_memory(base + BUILD_NOTE_ADDRESS, len(BUILD_NOTE)) != BUILD_NOTE:

@@ -1,9 +1,10 @@
-"""Unpacks and writes MegEngine's files of testcases; `lar.datasets.testcases` describes the format.
+"""Unpacks and writes MegEngine's files of testcases.
 
-In the model's graph, each output goes into an assertion (operator AssertEqual). Another input of
-the assertion, with the name `NAME:expect`, is the expected value. To check the outputs itself, lar
-removes the assertions and runs the model without them. So the assertions cost no time, and do not
-change what the model computes.
+The module `lar.datasets.testcases` describes the format of the files. In the model's graph, each
+output is an input of an assertion (operator AssertEqual). Another input of the assertion, with the
+name `NAME:expect`, is the expected value. To check the outputs itself, lar removes the assertions
+and runs the model without them. So the assertions cost no time, and do not change what the model
+computes.
 """
 
 from __future__ import annotations
@@ -184,7 +185,7 @@ def add_assertion(name: str, variable: Any, values: Arrays, packing: Packing) ->
     """Add an assertion to an output, and return the variable of the assertion.
 
     Raises:
-        UsageError: MegEngine's assertion cannot compare outputs of this type.
+        UsageError: the output has a type that MegEngine's assertion cannot compare.
     """
     from megengine.core import _imperative_rt
     from megengine.core.ops.builtin import AssertEqual

@@ -31,7 +31,10 @@ UNSTEADY = ("RandomUniform", "RandomNormal")
 
 
 class NetOperator(NamedTuple):
-    """An operator with the names of its tensors; `elements` is the number of weights."""
+    """An operator with the names of its tensors.
+
+    `elements` is the number of elements in the operator's weights.
+    """
 
     name: str
     type: str

@@ -31,8 +31,8 @@ def check_property(key: str, value: str) -> None:
     """Refuse a property that is neither a mode of a session nor a hint with one or more numbers.
 
     Raises:
-        UsageError: MNN has no such property, or the value is not valid for the property; the hint
-            names the most similar property.
+        UsageError: the property is unknown to MNN, or the value is not valid for the property; the
+            hint names the most similar property.
     """
     if key not in (known := [*CONFIGS, *HINTS]):
         raise unknown_property("MNN", key, known, f"there are {', '.join(known)}")

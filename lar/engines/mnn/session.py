@@ -82,7 +82,7 @@ def import_mnn() -> Any:
     """Import MNN, without letting MNN print on standard output during the import.
 
     Raises:
-        EngineMissing: MNN is not installed, or does not load on this machine.
+        EngineMissing: the package MNN is not installed, or does not load on this machine.
     """
     with importing("MNN", INSTALL), printed():
         import MNN
@@ -152,8 +152,8 @@ class Session:
         """Set the shapes and the values of the inputs.
 
         Raises:
-            Misfit: MNN cannot compute the model with these shapes.
-            UsageError: MNN does not have an input's type, or would change a number in the input.
+            Misfit: with the shapes of the inputs, MNN cannot compute the model.
+            UsageError: an input has a type that MNN lacks, or has a number that MNN would change.
         """
         host_type = self.mnn.Tensor_DimensionType_Caffe
         used = {name: (self.inputs[name], arrays[name]) for name in arrays if name in self.inputs}
@@ -189,7 +189,7 @@ class Session:
         """Return the NumPy name of an input's type.
 
         Raises:
-            UsageError: MNN's Python package cannot pass on a value of this type.
+            UsageError: the input has a type that MNN's Python package cannot pass on.
         """
         if dtype := self.fact_of(self.inputs[name]).dtype:
             return dtype
@@ -286,7 +286,7 @@ class InterpreterDriver(Driver):
         If MNN has replaced the type, the memory of the tensors is as large as for float32.
 
         Raises:
-            UsageError: MNN computes in float32 in place of the type that the options ask for.
+            UsageError: the options ask for another type, but MNN computes in float32.
         """
         asked = PRECISION.of(self.spec.settings) or "float32"
         if asked == "float32":
@@ -310,7 +310,7 @@ class InterpreterDriver(Driver):
         return file
 
     def open_session(self, **more: Any) -> Session:
-        """Return a session of the model with the driver's settings; `more` are further settings."""
+        """Return a session of the model with the driver's settings and with `more` settings."""
         return Session(self.mnn, self.file, self.spec.model, {**self.config, **more}, self.hints)
 
     def inputs(self) -> tuple[TensorInfo, ...]:

@@ -3,8 +3,9 @@
 A tensor or node of a body is named by its path, which is `NODE/then/NAME`, `NODE/else/NAME` or
 `NODE/body/NAME`. In a path, NODE is the name of the node that contains the body. If the node that
 contains the body has no name, NODE is the type of the node and a number, such as Loop_0. The number
-is the node's position among all nodes of its type, sorted by the names of their outputs. If a body
-is inside another body, the path of the inner body begins with the path of the outer body.
+in a name such as Loop_0 is the node's position among all nodes of its type, sorted by the names of
+their outputs. If a body is inside another body, the path of the inner body begins with the path of
+the outer body.
 """
 
 from __future__ import annotations
@@ -136,8 +137,8 @@ def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator
     node's own inputs, then the tensors that its bodies take from outside, then the results of its
     bodies. In addition, an extra operator is yielded for each input of a body. The output of the
     extra operator is the input of the body. The input of the extra operator is the node's input
-    that provides the first value. `outside` has the names of the tensors of the graphs around this
-    graph, without weights.
+    that has the first value for the body. `outside` has the names of the tensors of the graphs
+    around this graph, without weights.
     """
     weights = {each.name for each in fields.held_in(graph.graph)}
     known = outside | {*names_given(graph.graph)} - weights

@@ -70,10 +70,10 @@ FORMATS = {"float": "<f", "double": "<d"}
 
 
 class Field(NamedTuple):
-    """The position of one field of a message; `begin` is the offset of the field's tag.
+    """The position of one field of a message.
 
-    If the field is a varint, `value` is the number itself. If the field is not a varint, `value` is
-    the offset of the value's bytes.
+    `begin` is the offset of the field's tag. If the field is a varint, `value` is the number
+    itself. If the field is not a varint, `value` is the offset of the value's bytes.
     """
 
     number: int
@@ -180,7 +180,7 @@ class Message:
     def mentions(self, word: re.Pattern[bytes]) -> bool:
         """Return whether the message's bytes contain a word.
 
-        This search is faster than decoding the message.
+        To search for the word is faster than to decode the message.
         """
         return word.search(self._data) is not None
 
@@ -359,7 +359,7 @@ def type_name(number: int) -> str:
     """Return NumPy's name of the element type that has this number in ONNX.
 
     Raises:
-        LookupError: ONNX has no element type with this number.
+        LookupError: the number is not an element type of ONNX.
     """
     if number < 1:
         raise LookupError(number)

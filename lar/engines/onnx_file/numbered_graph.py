@@ -81,9 +81,8 @@ def quantization_of(each: Scales, values: Mapping[str, Array]) -> Quantization |
 def scales_in(nodes: Sequence[Node], parameters: Sequence[Parameters]) -> list[Scales]:
     """Return the names of the scales and zero points of a graph's tensors.
 
-    First come the scales that are inputs of the operator that writes the tensor. Then come the
-    scales that are inputs of operators that read the tensor. The scales of integer products come
-    last.
+    Scales that are inputs of the operator that writes the tensor come first. Scales that are inputs
+    of operators that read the tensor come second. The scales of integer products come last.
     """
     given: list[Scales] = []
     taken: list[Scales] = []

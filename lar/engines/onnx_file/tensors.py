@@ -35,7 +35,9 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 
 def array_of(tensor: Message, folder: Path) -> Array:
-    """Return the values of a tensor; `folder` is the folder of the tensor's model file.
+    """Return the values of a tensor.
+
+    `folder` is the folder of the tensor's model file.
 
     Raises:
         ValueError, LookupError, OSError: the values are damaged, or cannot be read.
@@ -79,7 +81,10 @@ def data_of(tensor: Message, folder: Path) -> bytes:
 
 
 def tensor_of(array: Array, name: str = "", note: str = "") -> Message:
-    """Return an array as a tensor message; `note` goes into a field that other programs ignore."""
+    """Return an array as a tensor message.
+
+    `note` is written into a field that other programs ignore.
+    """
     is_text = array.dtype.kind in "OSU"
     number, texts = NUMBERS["object" if is_text else array.dtype.name], {"doc_string": note}
     content: dict[str, Any] = {"name": name, **(texts if note else {})}

@@ -70,9 +70,9 @@ class ModelCache:
 
     Attributes:
         key: facts about the run for which the model was made, by name.
-        model: the graph with the smaller weights; `model_crc32` is the checksum of `model`.
-        data: the name of the second file, empty if there is no second file; `data_bytes` and
-            `data_crc32` are the size and the checksum of this file.
+        model: the graph with the smaller weights. `model_crc32` is the checksum of `model`.
+        data: the name of the second file, empty if there is no second file. `data_bytes` and
+            `data_crc32` are the size and the checksum of the second file.
         prepacked: whether some weights are stored in a form that is rearranged for kernels.
         weights: the names of the weight files beside the original model.
     """

@@ -199,7 +199,7 @@ class Graph(NumberedGraph):
 class SessionBody:
     """A subgraph, such as the body of a Loop, that ONNX Runtime runs as a separate model.
 
-    The outputs of this model are all tensors in the subgraph.
+    The outputs of the separate model are all tensors in the subgraph.
     """
 
     def __init__(self, graph: Graph, body: Body) -> None:

@@ -184,10 +184,11 @@ class OptimizedGraph:
     """The constants of an optimised model, and its nodes, including those inside control flow.
 
     `blocked` has the names of the tensors in the blocked layout, and `layout` is the name of this
-    layout. In the blocked layout, channels are added until the last block is full. Therefore
-    `filters` has the original shapes of weights, and `channels` has the original numbers of
-    channels (None if unknown). `block` is the number of channels in a block. `plain` is the same
-    model with less optimisation, without the blocked layout. The original shapes come from `plain`.
+    layout. In the blocked layout, channels are added until the last block is full. `filters` has
+    the shapes of weights without the added channels, and `channels` has the numbers of channels
+    without the added channels (None if unknown). `block` is the number of channels in a block.
+    `plain` is the model with less optimisation, without the blocked layout. The shapes without
+    added channels come from `plain`.
 
     Raises:
         ValueError: the content is not a model.
@@ -273,8 +274,9 @@ class OptimizedGraph:
         """Return how many bytes a node reads and writes, None if an element's size is unknown.
 
         Each tensor is counted once. The result is 0 for a view whose outputs are not outputs of the
-        model. An output of the model has its own memory, so it is copied. The result is also 0 for
-        an operator that runs subgraphs, since the bytes belong to the operators in the subgraphs.
+        model. A view whose output is an output of the model is counted, since the engine copies the
+        output. The result is also 0 for an operator that runs subgraphs, since the bytes belong to
+        the operators in the subgraphs.
         """
         from lar.engines.operator_times import moved_bytes
 
@@ -295,7 +297,8 @@ def unfilled(
 
     A convolution in the blocked layout is named after the output of the original convolution, or
     after the output of an operator that was fused into the convolution. After the convolution, no
-    operator changes the number of channels, until a reorder operator removes the added channels.
+    operator changes the number of channels, until a reorder operator removes the channels that fill
+    blocks.
     """
     shapes = {tensor.name: tuple(tensor.dims) for tensor in plain.initializer}
     filled = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}

@@ -2,16 +2,16 @@
 
 ONNX Runtime reports no allocations, so memory is estimated from the sizes of outputs. A tensor is
 assumed to be allocated when the operator that computes it begins, and to be freed when the last
-operator that reads the tensor ends. The estimate leaves out scratch buffers. The estimate also
-ignores that the engine computes in place or keeps freed memory.
+operator that reads the tensor ends. The estimate of memory leaves out scratch buffers. The estimate
+of memory also ignores that the engine computes in place and keeps freed memory.
 
 The profile has the name of each node, and the shapes of the node's tensors in the run. The profile
-has no attributes, and does not have the weights that were rearranged during the load. Attributes
-and weights are in the optimised model, which ONNX Runtime saves. If the profile and the model have
-the same operators in the same order, nodes are matched by this order. If the orders differ, nodes
-are matched by name. The profile uses `TYPE_INDEX` as the name of a node without a name. Nodes
-without a name are matched in the order of their indices. The names of reorder operators are
-ignored.
+has no attributes, and does not have the weights that were rearranged during the load. The
+attributes and the rearranged weights are read from the optimised model, which ONNX Runtime saves.
+If the profile and the optimised model list equal operators in equal order, nodes are matched by
+their positions. Otherwise, nodes are matched by name. The profile uses `TYPE_INDEX` as the name of
+a node without a name. Nodes without a name are matched in the order of their indices. The names of
+reorder operators are ignored.
 """
 
 from __future__ import annotations
@@ -245,7 +245,8 @@ class RunEvents:
         """Yield the executions on a device, and add the spans of the device's work.
 
         A piece of the device's work belongs to the last node that began before the host called for
-        this work. If the node had already ended, the work belongs to no node.
+        this work. If the last node had already ended when the host called for the work, the work
+        belongs to no node.
         """
         starts = [each.start_ns for each in self.executions]
         owned: defaultdict[int, list[DeviceWork]] = defaultdict(list)
@@ -305,7 +306,7 @@ def match_nodes(
 ) -> dict[NodeKey, Message]:
     """Return the node of the optimised model for each event, if this node is certain.
 
-    The first element of `runs` must contain all nodes that this run has executed.
+    The first element of `runs` must contain all nodes that the first run has executed.
     """
     first = [event for run in runs[:1] for event in run.nodes]
     names = {"" if REORDER.fullmatch(node.name) else node.name for node in graph.nodes}
@@ -375,8 +376,8 @@ def tensors_of(
 ) -> Iterator[Tensor]:
     """Yield the tensors that the executions of one iteration compute.
 
-    `held` keeps the last tensor of each name. A tensor in a loop is yielded for each time that it
-    is computed.
+    `held` keeps the last tensor of each name. A tensor in a loop is yielded once for each time that
+    the loop computes the tensor.
     """
     for execution in executions:
         operator = operators[execution.operator]
@@ -543,9 +544,10 @@ def place_runs(
     """Return the iteration and the clock offset of each run, and the offset for times outside runs.
 
     Each run lies within the call that started the run. So each call gives an upper and a lower
-    bound for the offset of the engine's clock. `guess_ns` is the offset according to the time of
-    day. The guess is limited to the bounds that the calls give. Finally, each run gets its own
-    offset, so that the run lies within its own call.
+    bound for the offset of the engine's clock. `guess_ns` is a first guess of the offset, according
+    to the time of day. If the guess is outside the bounds that the calls give, the nearest bound is
+    used. In addition, each run gets an offset with which the run lies within the call that started
+    the run.
     """
     pairs = [*zip(runs, calls, strict=False)]
     if not pairs:

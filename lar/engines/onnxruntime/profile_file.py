@@ -1,24 +1,23 @@
 """Reads ONNX Runtime's own profile file event by event, and records the work of CUDA devices.
 
-The file is a Chrome trace, a list of events with times in whole microseconds:
+The file is a Chrome trace: a list of events with times in whole microseconds. Events of the
+category `Session` are `model_loading_uri`, `session_initialization`, and one `model_run` for each
+run. An event of the category `Node` with the name `NAME_kernel_time` is one execution of the node
+NAME. An event of the category `Kernel` is work of a node on a device, and comes after the event of
+the node in the file.
 
-    Session  model_loading_uri, session_initialization, and one model_run for each run
-    Node     one execution of a node: `NAME_kernel_time`
-    Kernel   work of a node on a device; it follows the node in the file
+The engine writes an event when the event has ended, so a run comes after its nodes in the file. The
+engine writes only a limited number of events, and leaves out later events.
 
-`thread_scheduling_stats` of a node is empty if the session has no threads of its own. Otherwise it
-is
+The field `thread_scheduling_stats` of a node is empty if the session has no threads of its own.
+Otherwise, the field has an object with the keys `main_thread` and `sub_threads`. The object
+`main_thread` has times of the calling thread in this execution, in microseconds: the time to divide
+the work, to compute the thread's own part, and to wait for the other threads. If the work of the
+node is not divided, the times in `main_thread` are 0. The field may look like this:
 
     {"main_thread": {"block_size": [8], "Distribution": 2, "DistributionEnqueue": 1, "Run": 31,
                      "Wait": 4, "WaitRevoke": 0, ...},
      "sub_threads": {"140213": {"num_run": 812, ...}, ...}}
-
-Here `main_thread` has times of the calling thread in this execution, in microseconds: the time to
-divide the work, to compute the thread's own part, and to wait for the other threads. If the work of
-the node is not divided, the times in `main_thread` are 0.
-
-The engine writes an event when the event has ended, so a run comes after its nodes in the file. The
-engine writes only a limited number of events, and leaves out later events.
 """
 
 from __future__ import annotations
@@ -392,8 +391,8 @@ class ThreadUses:
         """Add what one execution of an operator reports about the use of threads.
 
         An execution of the warm-up (`timed` is false) is not added. From the warm-up, only the
-        number of tasks of each thread is stored, which is subtracted later. A session without
-        threads of its own reports no use of threads.
+        number of tasks of each thread is stored, which is subtracted later. If a session has no
+        threads of its own, an execution reports no use of threads.
         """
         if isinstance(found, str):
             return

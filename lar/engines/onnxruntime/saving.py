@@ -163,9 +163,9 @@ def drop_repeated_constants(model: Message, folder: Path) -> None:
 
     If the weights are in a separate file, ONNX Runtime (1.23) writes constants inside control flow
     twice, and cannot load the saved model. The first copy of a constant is removed; it is a tensor
-    or a Constant operator, as in the loaded graph. The last copy is stored like other weights, and
-    is not removed. Sparse constants are converted to dense tensors, since ONNX Runtime writes the
-    indices of sparse constants with a type that it cannot read.
+    or a Constant operator, as in the loaded graph. The last copy of the constant is stored like a
+    weight, and is not removed. Sparse constants are converted to dense tensors, since ONNX Runtime
+    writes the indices of a sparse constant with a type that ONNX Runtime cannot read.
     """
     from lar.engines.onnx_file.tensors import dense_of  # imports NumPy
 

@@ -83,7 +83,10 @@ def graph_alone(
 
 
 def model_alone(graph: Message, *domains: str) -> bytes:
-    """Return a model of a graph; `domains` are domains of operators besides ONNX's own domain."""
+    """Return a model of a graph.
+
+    `domains` are domains of operators besides ONNX's own domain.
+    """
     opsets = [Message("Opset", domain=domain, version=1) for domain in domains]
     opsets.append(Message("Opset", version=17))
     return Message("Model", ir_version=8, graph=graph, opset_import=opsets).encode()
@@ -269,7 +272,7 @@ class SessionDriver(Driver):
     def gpu(self) -> providers.CudaDevice | None:
         """The CUDA device of the run, None if the run uses no CUDA device.
 
-        The result is also None if this machine lacks the device.
+        If the machine lacks the requested CUDA device, the result is None too.
         """
         number = table.CUDA.of(self.spec.settings) or 0
         devices = providers.cuda_devices() if self.asked_provider() in providers.DEVICES else ()
@@ -378,7 +381,8 @@ class SessionDriver(Driver):
 
         The size of an output may change between iterations, for example with random numbers. If an
         output does not fit into its bound memory, new outputs are bound, and the iteration is run
-        again. From then on, new outputs are bound before each iteration.
+        again. After the first iteration that is run again, new outputs are bound before each
+        iteration.
         """
         try:
             start()

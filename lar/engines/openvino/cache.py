@@ -1,8 +1,8 @@
 """The cache file of OpenVINO: a line with JSON, followed by a compiled model.
 
-The first line is `lar.openvino.cache/1`, a space and JSON. In the JSON, `key` has texts that say
-for which run the model was compiled, and `crc32` is the checksum of the compiled model, by which
-damage is detected.
+The first line of a cache file is `lar.openvino.cache/1`, a space and JSON. In the JSON, `key` has
+texts that say for which run the model was compiled. `crc32` is the checksum of the compiled model,
+by which lar detects a damaged file.
 
 A run loads the cache if the key of the cache fits this run. If the cache is missing or was made for
 another run, the run builds it again.

@@ -41,9 +41,10 @@ FED = {**DTYPES, **NARROW}
 def tensor_name(output: Any) -> str:
     """Return the name of an operator's output, or of an input or output of a model.
 
-    If the operator's name is among the names of the tensor, this name is returned, otherwise the
-    first of the tensor's names. A tensor without names has the name of the operator that computes
-    the tensor. A result of the model has the name of the operator that computes the result.
+    If one of the tensor's names is the name of the operator that computes the tensor, the
+    operator's name is returned. Otherwise, the first of the tensor's names is returned. A tensor
+    without names has the name of the operator that computes the tensor. A result of the model has
+    the name of the operator that computes the result.
     """
     names, node = sorted(output.get_names()), output.get_node()
     own = str(node.get_friendly_name().partition("/sink_port_")[0])
@@ -206,8 +207,8 @@ class CompiledDriver(Driver):
     def source(self) -> Any:
         """The model as read from the file.
 
-        The file is read only once, since OpenVINO makes up names while it reads. A run with a cache
-        does not need this model.
+        The file is read only once, since OpenVINO invents names each time that it reads a file. A
+        run with a cache does not need the model as read from the file.
         """
         return self.core.read_model(self.model_file)
 
@@ -310,7 +311,7 @@ class CompiledDriver(Driver):
         self.reshaped, self.compiled = model, self.compile(model)
 
     def compute(self, compiled: Any, tensors: Iterable[Any]) -> list[Array | str]:
-        """Run a compiled model once, and return its outputs; `tensors` are the inputs in order."""
+        """Run a compiled model once with the inputs `tensors`, in order, and return its outputs."""
         request = compiled.create_infer_request()
         for place, tensor in enumerate(tensors):
             request.set_input_tensor(place, tensor)

@@ -72,9 +72,10 @@ def dump_outputs(driver: CompiledDriver, _: object) -> None:
 class TakenTensors:
     """The tensors of the graph that a driver executes, as far as lar can read their values.
 
-    lar first tries to read all tensors at once. Second, lar leaves out those tensors that would
-    keep operators from being fused if they were results. Third, lar cuts the model into parts at
-    each missing tensor. Finally, lar tries the remaining tensors one by one.
+    There are four ways to read values, and each is tried for the tensors that are still missing.
+    The first way reads all tensors at once. The second way leaves out those tensors that would keep
+    operators from being fused if they were results. The third way cuts the model into parts at each
+    missing tensor. The fourth way reads the missing tensors one by one.
     """
 
     def __init__(self, driver: CompiledDriver, graph: ExecutedGraph) -> None:
@@ -95,8 +96,8 @@ class TakenTensors:
     def take(self, outputs: Sequence[Any], *, apart: bool = False) -> set[Any]:
         """Run the model with further tensors as results, and store the values that are right.
 
-        A value is right if the model executes all operators before this tensor in the same way as
-        the run. If `apart` is true, the model is cut into parts at each of the tensors.
+        The value of a tensor is right if the model executes all operators before the tensor in the
+        same way as the run. If `apart` is true, the model is cut into parts at each of the tensors.
 
         Returns:
             Those tensors that may have caused a difference, since they are inputs of operators that
@@ -148,7 +149,7 @@ class TakenTensors:
 
 
 def is_spoiler(value: Any, region: Region) -> bool:
-    """Return whether a region may be executed differently if a tensor becomes a result.
+    """Return whether the engine may execute a region differently if a tensor becomes a result.
 
     A difference is possible if several operators read the tensor, or if the region combines the
     tensor with another tensor that the region has computed. If the tensor is a result, the region

@@ -2,10 +2,10 @@
 
 For each node of the executed graph, OpenVINO reports the names of the model's operators in the node
 (`originalLayersNames`), the node's kernel and the node's layout. The outputs of a node are the
-outputs of the last of the operators in the node. If operators outside the node read outputs of the
-node's other operators, these are also outputs of the node. A region is the set of the model's
-operators that compute the outputs of one node from the outputs of other nodes. Dumps and profiles
-show a region as one operator.
+outputs of the last of the operators in the node. If an operator outside the node reads the output
+of an earlier operator in the node, the output of the earlier operator is an output of the node too.
+A region is the set of the model's operators that compute the outputs of one node from the outputs
+of other nodes. Dumps and profiles show a region as one operator.
 """
 
 from __future__ import annotations
@@ -92,8 +92,9 @@ class Region(NamedTuple):
     """A region: the part of the model that one node of the executed graph computes.
 
     `outputs` are the region's output tensors. `operators` are the model's operators in the region,
-    in the order of the model. `inputs` are the input tensors that are fed or computed before;
-    `constants` are the weights. `steps` are the kinds of the operators, in order.
+    in the order of the model. `inputs` are the region's input tensors, which are fed or computed
+    before the region. `constants` are the weights. `steps` are the kinds of the operators, in
+    order.
     """
 
     node: ExecutedNode
@@ -162,8 +163,9 @@ class ExecutedGraph:
     def with_own_names(self, nodes: Sequence[ExecutedNode]) -> list[ExecutedNode]:
         """Return nodes with the names that operators have in the model.
 
-        If OpenVINO converts an output to another type, it adds a node for the conversion. The added
-        node gets the operator's name, and the node that computes the output gets a longer name.
+        If OpenVINO converts an output to another type, OpenVINO adds a node for the conversion. The
+        added node gets the name of the operator that computes the output, and the node that
+        computes the output gets a longer name.
         """
         seen = {name for node in nodes for name in node.origins}
 
@@ -180,9 +182,10 @@ class ExecutedGraph:
 
     @cached_property
     def signatures(self) -> Counter[tuple[str, ...]]:
-        """How often each signature of a computing node occurs.
+        """How often each signature occurs among the nodes that compute something.
 
-        A signature contains no names that OpenVINO has invented.
+        The signature of a node has its type, its kernel and the names of its operators in the
+        model, but no names that OpenVINO has invented.
         """
         return Counter(map(self.signature_of, self.computing))
 

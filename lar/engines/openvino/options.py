@@ -38,7 +38,7 @@ def check_property(key: str, _: str) -> None:
     """Refuse a property that OpenVINO does not have.
 
     Raises:
-        UsageError: OpenVINO has no such property; the hint names the most similar property.
+        UsageError: the property is unknown to OpenVINO; the hint names the most similar property.
     """
     from pathlib import Path  # slow to import, and the help reads this table
 

@@ -27,9 +27,9 @@ Means = Mapping[str, float]
 
 
 def start_profiling(driver: CompiledDriver, _: object) -> None:
-    """Have the mean times of the nodes read during a run.
+    """Have a driver read the mean times of its nodes in each run.
 
-    In OpenVINO, the means begin with the first run after the model was compiled.
+    OpenVINO's means begin with the first execution after the model was compiled.
     """
     driver.profiler = NodeTimes(driver)
 
@@ -80,8 +80,8 @@ class NodeTimes(OperatorTimes):
 def operators_of(driver: CompiledDriver) -> dict[str, ProfiledOperator]:
     """Return the operators of the graph that a driver executes, by the names of their nodes.
 
-    The operators have the shapes for the present inputs. The tensors of operators that OpenVINO has
-    added are not known.
+    The shapes of the operators are those that result from the driver's present inputs. The tensors
+    of operators that OpenVINO has added are not known.
     """
     model = driver.model.clone()
     reshape(model, driver.fed)

@@ -69,7 +69,7 @@ class Meaning(NamedTuple):
 class Graph:
     """A graph that is ready to run.
 
-    This is the graph of a model, a function, or a subgraph (such as the body of a Loop).
+    The graph may be that of a model, of a function, or of a subgraph (such as the body of a Loop).
     """
 
     def __init__(self, body: Body, meaning: Meaning) -> None:
@@ -362,8 +362,7 @@ class EvaluatorDriver(Driver):
         """Compute the outputs, and in the first run write the dump that the user asked for.
 
         Raises:
-            Misfit, UsageError: no output can be computed. If the run writes files, no error is
-            raised.
+            Misfit, UsageError: no output can be computed, and the run writes no files.
         """
         visits, self.visits = self.visits, []
 

@@ -60,7 +60,7 @@ OWN: dict[tuple[str, str], Function] = {}
 
 
 def implements(*types: str, domains: Sequence[str] = ("",)) -> Callable[[Function], Function]:
-    """Return a decorator for a function that computes operators of these types."""
+    """Return a decorator for a function that computes operators of the given types."""
 
     def register(function: Function) -> Function:
         OWN.update({(domain, each): function for domain in domains for each in types})
@@ -278,7 +278,10 @@ def normalize_locally(call: Call) -> Array:
 
 @implements("Erf")
 def error_function(call: Call) -> Array:
-    """Return the error function in float64; ONNX's implementation rounds the result to float32."""
+    """Return the error function in float64.
+
+    ONNX's implementation is not used, since it rounds the result to float32.
+    """
     return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(call.inputs[0]))
 
 
@@ -395,8 +398,8 @@ def activations_of(call: Call, usual: Sequence[str]) -> Iterator[Activation]:
     """Yield the activation functions that an operator names; by default, the `usual` functions.
 
     Each function already has its parameters, such as alpha and beta. If the operator has the
-    attribute `clip`, the inputs of the activation functions are clipped. The last function of an
-    LSTM, which is applied to the memory, is an exception.
+    attribute `clip`, the inputs of the activation functions are clipped, except for the last
+    function of an LSTM, which is applied to the memory.
     """
     given = [iter(call.get(f"activation_{name}", ())) for name in ("alpha", "beta")]
     for at, name in enumerate(call.get("activations") or usual):
