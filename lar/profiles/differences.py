@@ -256,7 +256,7 @@ def check_comparable(first: Profile, other: Profile) -> None:
         )
     if not are_of_one_command(first, other):
         raise UsageError(
-            f"{about} is of another command than the first profile of its side",
+            f"{about} was made by another command than the first profile of its side",
             "give a profile of A, then a profile of B, and so on",
         )
 

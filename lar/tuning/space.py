@@ -206,7 +206,7 @@ def options_in(text: str) -> dict[str, OptionValue]:
             ) from None
         if option.purpose not in ("setting", "cache") and option not in (ENGINE_ENV, DRIVER):
             raise UsageError(
-                "does not say how the engine computes",
+                "cannot differ between candidates",
                 f"give the option to all candidates: lar tune MODEL {option.flag} ...",
                 flag=option.flag,
             )

@@ -234,7 +234,7 @@ def test_a_job_is_laid_out_in_its_folder_alone(farm: Farm, write_script: WriteSc
     sending = Sending()
     sending.add(script(write_script))
     sending.files["../outside"] = next(iter(sending.files.values()))
-    with pytest.raises(LarError, match=r"\.\./outside: leads out of the folder"):
+    with pytest.raises(LarError, match=r"\.\./outside: is outside the folder"):
         farm.play(sending, print)
 
 
