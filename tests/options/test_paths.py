@@ -62,7 +62,7 @@ def test_a_folder_of_tensors_stands_for_its_files(workplace: Path) -> None:
     for name in ("input_0.pb", "note.txt"):
         Path("test_data_set_0", name).touch()
     read = ("test_data_set_0",)
-    assert "is read" in complaint(Place("test_data_set_0/input_0.pb", "-o"), read=read)
+    assert "also reads" in complaint(Place("test_data_set_0/input_0.pb", "-o"), read=read)
     refuse_clashes([Place("test_data_set_0/note.txt", "-o")], read)
 
 
