@@ -45,12 +45,12 @@ SOFTWARE: Mapping[str, Callable[[RunResult], str]] = {
 # Why a verdict may say little, and what to do.
 STORE_MORE = "store several runs of each side"
 DISTURBED = (
-    "the machine was disturbed, and runs of one sitting do not show how much sittings differ; "
-    "store runs of the baseline at several times, or compare with `lar bench`"
+    "the machine was disturbed, and runs of one sitting (within ten minutes) do not show how much "
+    "sittings differ; store runs of the baseline at several times, or compare with `lar bench`"
 )
 ONE_SITTING = (
-    "each side has one sitting; a change of the machine between the two would look like a change "
-    "of the program. Runs of the baseline at several times show how much sittings differ"
+    "each side has one sitting (runs within ten minutes). A change of the machine between the two "
+    "would look like a change of the program: store runs of the baseline at several times"
 )
 
 

@@ -252,7 +252,7 @@ def check_comparable(first: Profile, other: Profile) -> None:
     if not other.timed_steps():
         raise UsageError(
             f"{about} has no timed iterations, and there is nothing to compare",
-            "make it with --iter 2 or more",
+            "run again with --iter 2 or more",
         )
     if not are_of_one_command(first, other):
         raise UsageError(

@@ -116,7 +116,7 @@ def export_tensorboard(profile: Profile) -> Iterator[bytes]:
     if not profile.timed_executions:
         raise UsageError(
             "the profile has no timed operators, which TensorBoard's plugin needs",
-            "make it with --iter 1 or more",
+            "run again with --iter 1 or more",
         )
     return pieces_of_export(timed_part(profile), for_plugin=True)
 

@@ -99,7 +99,7 @@ def read_space_file(path: str) -> Listed:
 
 
 def wrong(path: str, problem: str, hint: str = "") -> UsageError:
-    return UsageError(problem, hint or f"as in {FORMAT}", flag=FLAG, subject=path)
+    return UsageError(problem, hint or f"an example: {FORMAT}", flag=FLAG, subject=path)
 
 
 def choose_listed(

@@ -112,7 +112,7 @@ def test_what_is_no_list_is_refused(tmp_path: Path, text: str, message: str) -> 
     path.write_text(text, encoding="latin-1")
     caught = refused("", read_space_file, str(path))
     assert str(caught).startswith(f"--space: {path}: {message}")
-    assert caught.hint.startswith('as in {"layout"')
+    assert caught.hint.startswith('an example: {"layout"')
 
 
 def test_a_file_that_is_not_there(write_script: WriteScript) -> None:

@@ -954,7 +954,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     """
     if not any(step.duration_ns for step in profile.timed_steps()):
         raise UsageError(
-            "--style paddle: the profile has no timed iteration", "make it with --iter 1 or more"
+            "--style paddle: the profile has no timed iteration", "run again with --iter 1 or more"
         )
     asked, run = options.get("view", ()), TimedRun(profile, options)
     body = [
