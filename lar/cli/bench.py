@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace, keys: frozenset[str]) -> int:
             hint = f"leave it out, or load the model with --scenario {scenario}"
             refuse(arguments, [key], f"does not go with {asked}", hint)
     if len(arguments.models) > 1:
-        raise UsageError("loads one model at a time", "give one MODEL", flag="--scenario")
+        raise UsageError("measures only one model", "give one MODEL", flag="--scenario")
     options = {key: value for key, value in vars(arguments).items() if key in keys}
     (variant,) = make_variants(arguments.models, [], options)
     with open_reports(vars(arguments)) as files:

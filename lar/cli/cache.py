@@ -90,7 +90,7 @@ def with_algorithms(files: AnyCacheFiles, path: str, action: str) -> AlgorithmCa
     """
     if isinstance(files, ModelCacheFiles):
         files.read(path)
-        hint = "`lar cache show` and `diff` print what it was made for"
+        hint = "`lar cache show` and `diff` print what the cache was made for"
         raise UsageError(f"this cache has {files.holds} to {action}", hint, subject=path)
     return files
 

@@ -173,8 +173,8 @@ def form_of(name: str, asked: str | None) -> str:
     """
     form = form_named(name) or asked or ("markdown" if name == "-" else "")
     if not form:
-        hint = "name it .html, .json, .csv or .md, or say --format"
-        raise UsageError("its format is not known", hint, flag="--report", subject=name)
+        hint = "name the file .html, .json, .csv or .md, or give --format"
+        raise UsageError("the report's format is not known", hint, flag="--report", subject=name)
     return form
 
 

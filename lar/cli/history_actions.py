@@ -45,12 +45,12 @@ SOFTWARE: Mapping[str, Callable[[RunResult], str]] = {
 # Why a verdict may say little, and what to do.
 STORE_MORE = "store several runs of each side"
 DISTURBED = (
-    "the machine was disturbed, and runs of one sitting do not show how much sittings differ; "
-    "store runs of the baseline at several times, or compare with `lar bench`"
+    "the machine was disturbed, and runs of one sitting (within ten minutes) do not show how much "
+    "sittings differ; store runs of the baseline at several times, or compare with `lar bench`"
 )
 ONE_SITTING = (
-    "each side has one sitting; a change of the machine between the two would look like a change "
-    "of the program. Runs of the baseline at several times show how much sittings differ"
+    "each side has one sitting (runs within ten minutes). A change of the machine between the two "
+    "would look like a change of the program: store runs of the baseline at several times"
 )
 
 
@@ -121,7 +121,7 @@ def add_results(arguments: argparse.Namespace) -> int:
     paths = [split_name(word)[1] for word in arguments.files] if arguments.tag is None else []
     if store_path := next((path for path in paths if path != "-" and is_database(path)), None):
         hint = "`lar history import` keeps the tags; --tag TAG replaces all of them"
-        raise UsageError("is a store, whose results have tags", hint, subject=store_path)
+        raise UsageError("is a store: tags of its results would be lost", hint, subject=store_path)
     # The rows are made before the store is locked, one result at a time.
     results = read_completed(arguments.files, arguments.model, arguments.machine)
     rows = [row_of(it, arguments.tag or "") for it in results]
@@ -229,7 +229,7 @@ def check_results(arguments: argparse.Namespace) -> int:
         checks, lost = check_new(store, new, arguments.baseline)
     failed = [result for _, result in new if not result.samples.end_to_end]
     if not checks and not failed:
-        raise UsageError(lost[0], "store a run of this kind with the baseline's tag")
+        raise UsageError(lost[0], "store a comparable run with the baseline's tag")
     notes = [note for each in checks for note in notes_of(each)]
     notes += [f"warning: {text}" for text in lost]
     if checks or arguments.format not in ("text", "markdown"):

@@ -163,7 +163,7 @@ def command_of(words: list[str]) -> tuple[str, list[str]]:
     hint = other_way("commands", first) or (f"did you mean `lar {meant}`?" if near else "")
     raise UsageError(
         f"unknown command {first!r}",
-        hint or "`lar help` lists the commands; a model is a file: `lar FILE`",
+        hint or "`lar help` lists the commands; `lar FILE` runs a model",
     )
 
 

@@ -148,7 +148,7 @@ def check_paths(paths: list[str], name: str, style: Style) -> None:
     """
     refusal = partial(UsageError, flag=f"--style {name}")
     if len(paths) == 1 and 1 not in style.profiles:
-        raise refusal("compares two profiles", "give a second one")
+        raise refusal("needs two profiles", "give a second one")
     if len(paths) > 1 and 2 not in style.profiles:
         raise refusal("takes one profile", f"styles of two profiles: {STYLES_OF_TWO}")
     if len(paths) > 2 and not style.takes_pairs:

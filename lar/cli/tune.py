@@ -40,7 +40,7 @@ def main(arguments: argparse.Namespace) -> int:
     for each in (SETTINGS, FORCE):
         if each.is_given(options):
             hint = "leave it out; `lar bench` compares settings"
-            raise UsageError("a search starts without settings", hint, flag=each.flag)
+            raise UsageError("`lar tune` cannot start from settings", hint, flag=each.flag)
     from lar.cli.tune_search import search_all
 
     return search_all(arguments, options)

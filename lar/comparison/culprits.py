@@ -157,7 +157,7 @@ class Prover:
         fed = self.fed_before(node, 0)
         for each in region_of(node, fed):
             if each.is_input or each.operator is None:
-                raise LarError("the other dump has no matching tensor", subject=each.name)
+                raise LarError("the other side has no matching tensor", subject=each.name)
         pairs = [self.pairs[each] for each in sources_of(node, fed)]
         values, compared = self.measure.values, self.compared
         return {it: stored_as(it, values, compared[it.actual].axes) for it in pairs}

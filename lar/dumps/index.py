@@ -76,7 +76,7 @@ def index_of_folder(folder: Path) -> tuple[DumpIndex, tuple[str, ...]]:
             return replace(index, tensors=found.tensors, operators=found.operators), ()
     if headers := read_headers(folder):
         return index_of(headers), ()
-    raise DumpError("holds no dumped tensors", "give the folder that a dump wrote", subject=folder)
+    raise DumpError("holds no dumped tensors", "give the folder of a dump", subject=folder)
 
 
 def is_index_of(tensors: Iterable[DumpedTensor], folder: Path) -> bool:
@@ -118,7 +118,7 @@ def reader_of(folder: Path) -> Callable[[DumpedTensor], Stored]:
 
     def read(tensor: DumpedTensor) -> Stored:
         if os.path.basename(tensor.key) != tensor.key:
-            raise DumpError(f"the index names an outside file: {tensor.key}", subject=folder)
+            raise DumpError(f"an indexed file is outside the dump: {tensor.key}", subject=folder)
         stored = read_tensor(folder / tensor.key)[1]
         if stored.raw.shape != tuple(tensor.shape):
             problem = f"holds an array {stored.raw.shape}, not {tensor.shape} as its index says"

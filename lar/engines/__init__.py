@@ -268,8 +268,8 @@ def driver_for(engine: Engine, keys: Iterable[str], asked: str | None = None) ->
             return driver
     if asked is not None:
         wrong = next(key for key in keys if asked not in rows[key].drivers)
-        hint = f"drivers that can: {', '.join(rows[wrong].drivers)}"
-        raise UsageError(f"--driver {asked} cannot do {flag_of(wrong)}", hint)
+        hint = f"drivers that support the flag: {', '.join(rows[wrong].drivers)}"
+        raise UsageError(f"--driver {asked} does not support {flag_of(wrong)}", hint)
     apart = ((a, b) for a in keys for b in keys if not {*rows[a].drivers} & {*rows[b].drivers})
     first, second = next(apart, (keys[0], keys[-1]))
     raise UsageError(

@@ -544,7 +544,7 @@ class Engine(abc.ABC):
         Raises:
             UsageError: the output was cut short or is damaged.
         """
-        raise NotImplementedError(f"{self.title} has no program whose log is read")
+        raise NotImplementedError(f"lar reads no log of {self.title}")
 
     def leaves_files(self, spec: RunSpec) -> bool:
         """Return whether the worker of a run may leave files behind.

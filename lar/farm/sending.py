@@ -133,7 +133,7 @@ class Sending:
                 # A link in an existing folder may lead elsewhere.
                 if place == known or is_below(path, whole):
                     return path
-        raise LarError("lar did not ask for this file", subject=place)
+        raise LarError("the worker sent a file that lar did not ask for", subject=place)
 
     def receive(self, answer: Answer) -> Any:
         """Write the files of an answer to their paths on this machine; return the task's value.
@@ -274,7 +274,7 @@ def check_place(place: str) -> str:
         LarError: the path leads out of the folder.
     """
     if posixpath.normpath(place) != place or place.startswith(("/", "..")) or "\0" in place:
-        raise LarError("leads out of the folder of the run", subject=place)
+        raise LarError("is outside the folder of the run", subject=place)
     return place
 
 

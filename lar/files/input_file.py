@@ -73,7 +73,7 @@ def asked_bytes() -> int:
     text = os.environ.get(VARIABLE, "0")
     if not (text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS):
         problem = f"{text[:40]!r} is not a number of bytes"
-        raise UsageError(problem, f"give a number, or use {FLAG}", flag=VARIABLE)
+        raise UsageError(problem, f"give a number of bytes, or use {FLAG}", flag=VARIABLE)
     return int(text)
 
 

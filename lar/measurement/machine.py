@@ -360,8 +360,8 @@ def read_model_file(path: Path) -> ModelFile:
     found, sums = digest.hexdigest(), read_checksums(checksum_place(path))
     if sums and found not in sums:
         raise UsageError(
-            f"its content is damaged: it does not match {path.name}.sha256",
-            "copy or export it again, or remove the .sha256 file if the model changed",
+            f"its content is damaged: its SHA-256 is not in {path.name}.sha256",
+            "copy or export the model again; if the model changed, remove the .sha256 file",
             subject=path,
         )
     return ModelFile(path=str(path), size_bytes=size, sha256=found)
@@ -386,7 +386,7 @@ def read_checksums(path: Path) -> list[str]:
     if not found or not all(found):
         raise UsageError(
             "is damaged: each line of a checksum file must have a SHA-256",
-            "make it again with sha256sum, or remove it",
+            "make the file again with sha256sum, or remove the file",
             subject=path,
         )
     return [each[0] for each in found if each]

@@ -56,7 +56,7 @@ def require_strace() -> None:
         UsageError: strace is not installed.
     """
     if shutil.which("strace") is None:
-        raise UsageError("strace is not installed", "install it, or leave the flag out", flag=FLAG)
+        raise UsageError("strace is not installed", "install strace, or omit the flag", flag=FLAG)
 
 
 def cannot_trace(said: str) -> UsageError:

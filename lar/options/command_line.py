@@ -103,9 +103,9 @@ def parse_values(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[s
             hint = "options are the flags of `lar run --help all`: --warmup-iter N is warmup_iter=N"
             raise UsageError(problem, hint)
         if option.is_for_command_line and is_set(value):
-            raise UsageError("is for the command line alone", "leave it out", flag=option.flag)
+            raise UsageError("works only on the command line", "leave it out", flag=option.flag)
         if option.key in values:
-            raise UsageError(f"{option.key} and {option.alias} are one option", "give one of them")
+            raise UsageError(f"{option.key} and {option.alias} name one option", "give one of them")
         values[option.key] = parse_value(option, value)
     return values
 

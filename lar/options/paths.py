@@ -63,7 +63,7 @@ def refuse_clashes(places: Sequence[Place], read: Iterable[str] = ()) -> None:
     for path in paths_of_files(read):
         if place := replaced.get(file_at(path)):
             raise UsageError(
-                "this file is read by the same command",
+                "the command also reads this file",
                 "choose another name",
                 flag=place.flag,
                 subject=place.path,

@@ -552,8 +552,8 @@ def check_typed(options: Mapping[str, Any], typed: Mapping[str, Any], own: Colle
     """
     if flag := find_untyped(options, typed, own):
         raise UsageError(
-            f"sets {flag}: only the command line may set what code runs and where data lies",
-            f"give {flag} on the command line, if you trust it",
+            f"sets {flag}: a flag that can run code or open a folder must be on the command line",
+            f"give {flag} on the command line, if you trust its value",
         )
 
 

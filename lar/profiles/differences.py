@@ -253,11 +253,11 @@ def check_comparable(first: Profile, other: Profile) -> None:
     if not other.timed_steps():
         raise UsageError(
             f"{about} has no timed iterations, and there is nothing to compare",
-            "make it with --iter 2 or more",
+            "run again with --iter 2 or more",
         )
     if not are_of_one_command(first, other):
         raise UsageError(
-            f"{about} is of another command than the first profile of its side",
+            f"{about} was made by another command than the first profile of its side",
             "give a profile of A, then a profile of B, and so on",
         )
 

@@ -120,8 +120,8 @@ def export_tensorboard(profile: Profile) -> Iterator[bytes]:
     """
     if not profile.timed_executions:
         raise UsageError(
-            "the profile has no timed operators, without which the plugin loads nothing",
-            "make it with --iter 1 or more",
+            "the profile has no timed operators, which TensorBoard's plugin needs",
+            "run again with --iter 1 or more",
         )
     return pieces_of_export(timed_part(profile), for_plugin=True)
 

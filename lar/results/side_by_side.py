@@ -432,8 +432,8 @@ def names_by(by: Sequence[str], names: Sequence[str]) -> list[str]:
             near = nearest_spelling(word, [*NAMES, *names])
             hint = f"did you mean {near}?" if near else f"facts: {', '.join(NAMES)}"
             raise UsageError(
-                "no result has such an option, and no fact has that name",
-                f"{hint}; or the flag of an option",
+                "is neither an option of a result nor the name of a fact",
+                f"{hint}; or give the flag of an option",
                 flag="--by",
                 subject=word,
             )

@@ -326,11 +326,11 @@ class SideRuns:
         if len(self.sides) == len(counts) == 2 and counts[0] == counts[1]:
             return self.specs[1].item_names
         number, spec = next(each for each in self.specs.items() if each[1].items)
-        others = "more than two sides are" if len(self.sides) > 2 else "the other side is"
+        others = "only two sides can have" if len(self.sides) > 2 else "the other side lacks such"
         raise UsageError(
             f"--input {';'.join(spec.inputs)} is a data set of "
-            f"{count_of(len(spec.items), 'item')}, and {others} not run on so many items",
-            "give both sides a data set, or run it with --bin-out-dump DIR for each side, and "
+            f"{count_of(len(spec.items), 'item')}, but {others} a data set",
+            "give the data set to both sides, or run each side with --bin-out-dump DIR and "
             "compare the folders",
             subject=self.models[number].source,
         )
@@ -405,7 +405,7 @@ class SideRuns:
             fed = next(filter(None, (inputs_of(dump, infos) for dump in settled)), {})
             if not fed and not all(info.optional for info in infos):
                 problem, subject = "does not hold the inputs of its run", settled[0].source
-                raise UsageError(problem, "give --input, with the same data", subject=subject)
+                raise UsageError(problem, "give --input with the data of that run", subject=subject)
             given = GivenInputs(rename_inputs(fed, infos, spec.model), folder)
             return replace(spec, inputs=given.items), ""
         last = self.specs[max(self.specs)]

@@ -133,7 +133,7 @@ def options_in(settings: TunedSettings, folder: str) -> dict[str, Any]:
     for key, value in found.items():
         option = BY_KEY[key]
         if not can_be_set(option):
-            raise UsageError("does not say how a model is run", "leave it out", flag=option.flag)
+            raise UsageError("cannot be in a settings file", "leave it out", flag=option.flag)
         if option.reads and isinstance(value, str):
             found[key] = os.path.join(folder, value)
     return found

@@ -310,6 +310,6 @@ def known_option(key: str, named: str) -> Option[Any]:
         hint = "make a bench on each machine, and put them side by side with `lar results`"
     else:
         prefix = "" if named == option.flag else f"{option.flag} "
-        problem = f"{prefix}does not say how a model is run"
-        hint = "variants may differ in inputs, engine options and `lar run --help run`"
+        problem = f"{prefix}cannot differ between variants"
+        hint = "variants may differ in inputs, engine options and flags of `lar run --help run`"
     raise UsageError(problem, hint or "`lar run --help all` lists the flags", flag=named)

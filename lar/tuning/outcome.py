@@ -55,7 +55,7 @@ def check_deployment(space: ModelSpace) -> None:
     with work_folder() as folder:
         if engine.deploy({}, Path(space.model), Path(folder)) is None:
             raise UsageError(
-                f"{engine.title} has no file that holds a model with its settings",
+                f"{engine.title} cannot store settings in a model file",
                 "leave the flag out: --output FILE writes the settings",
                 flag=PACKED_MODEL_DUMP.flag,
             )
@@ -389,4 +389,4 @@ def check_settings_place(output: OutputFile) -> None:
         UsageError: the settings would go to standard output.
     """
     if output.to_stdout:
-        raise UsageError("settings need a folder for their cache", "give a file name", flag=FLAG)
+        raise UsageError("settings cannot go to standard output", "give a file name", flag=FLAG)

@@ -99,7 +99,7 @@ def read_space_file(path: str) -> Listed:
 
 
 def wrong(path: str, problem: str, hint: str = "") -> UsageError:
-    return UsageError(problem, hint or f"as in {FORMAT}", flag=FLAG, subject=path)
+    return UsageError(problem, hint or f"an example: {FORMAT}", flag=FLAG, subject=path)
 
 
 def choose_listed(
@@ -207,7 +207,7 @@ def options_in(text: str) -> dict[str, OptionValue]:
             ) from None
         if option.purpose not in ("setting", "cache") and option not in (ENGINE_ENV, DRIVER):
             raise UsageError(
-                "does not say how the engine computes",
+                "cannot differ between candidates",
                 f"give the option to all candidates: lar tune MODEL {option.flag} ...",
                 flag=option.flag,
             )

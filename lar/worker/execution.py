@@ -450,7 +450,7 @@ def explaining(driver: Driver, hint: str = "", *, loading: bool = False) -> Iter
     except LarError:
         raise
     except MemoryError as error:
-        raise LarError("out of memory", "a smaller batch or model, or more memory") from error
+        raise LarError("out of memory", "use a smaller batch or model, or more memory") from error
     except UnicodeDecodeError as error:
         problem = "holds a name or a string that is not UTF-8: is the file damaged?"
         raise UsageError(problem, "copy or export it again", subject=driver.spec.model) from error

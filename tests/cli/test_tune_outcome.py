@@ -81,12 +81,12 @@ def test_a_fresh_run_with_the_settings_is_of_the_same_kind_and_no_slower(folder:
 
 def test_what_would_be_lost_is_refused(folder: Path) -> None:
     done = run_lar("tune", "m.fake", "--settings", "out/tuned.json", cwd=folder, code=2)
-    assert "--settings: a search starts without settings" in done.stderr
+    assert "--settings: `lar tune` cannot start from settings" in done.stderr
     cache = ("--fast-run-algo-policy", "out/tuned.cache")
     done = run_lar("tune", "m.fake", *cache, "-o", "out/tuned.json", cwd=folder, code=2)
     assert "--output: out/tuned.cache: this is the file of --fast-run-algo-policy" in done.stderr
     done = run_lar("tune", "m.fake", "--packed-model-dump", "p", cwd=folder, code=2)
-    assert "--packed-model-dump: the scripted engine has no file that holds" in done.stderr
+    assert "--packed-model-dump: the scripted engine cannot store settings" in done.stderr
 
 
 def test_a_packed_model_is_written_at_the_end(tmp_path: Path) -> None:

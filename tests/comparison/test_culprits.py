@@ -415,7 +415,7 @@ def test_what_has_no_twin_before_it_is_not_run() -> None:
     found = isolate(dump_of(*steps, last), dump_of(steps[0], last), Played({"e": np.add}))
     (tensor,) = (each for each in found.tensors if each.actual.name == "e")
     assert tensor.single is None
-    assert tensor.single_problem == "more: the other dump has no matching tensor"
+    assert tensor.single_problem == "more: the other side has no matching tensor"
 
 
 @each_row("comparison/cases/stored values")

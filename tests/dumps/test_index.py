@@ -79,7 +79,7 @@ def test_a_damaged_index_is_told(folder: Path, content: str, message: str) -> No
 
 def test_an_index_leads_to_no_file_elsewhere(folder: Path) -> None:
     dump = lar.open_dump(folder)
-    with pytest.raises(DumpError, match="names an outside file"):
+    with pytest.raises(DumpError, match="an indexed file is outside the dump"):
         dump.reader(replace(dump.tensor("000001"), key="../secret"))
 
 

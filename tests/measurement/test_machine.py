@@ -95,7 +95,7 @@ def test_a_damaged_checksum_file_is_refused(model: Path, text: str) -> None:
     write_checksum(model, text)
     caught = refused("", read_model_file, model)
     assert caught.message.startswith(f"{model}.sha256: is damaged")
-    assert "remove it" in caught.hint
+    assert "remove the file" in caught.hint
 
 
 def test_a_checksum_file_that_cannot_be_read_is_refused(model: Path) -> None:

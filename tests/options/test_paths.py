@@ -53,7 +53,7 @@ def test_links_lead_to_the_same_place(workplace: Path) -> None:
     Path("there/a.npy").touch()
     os.link("there/a.npy", "hard.npy")
     for name in ("hard.npy", "link/a.npy", "there/a.npy"):
-        assert "is read by the same command" in complaint(Place(name, "-o"), read=("there/a.npy",))
+        assert "the command also reads" in complaint(Place(name, "-o"), read=("there/a.npy",))
     refuse_clashes([Place("there/b.npy", "-o")], ["there/a.npy"])
 
 
@@ -62,7 +62,7 @@ def test_a_folder_of_tensors_stands_for_its_files(workplace: Path) -> None:
     for name in ("input_0.pb", "note.txt"):
         Path("test_data_set_0", name).touch()
     read = ("test_data_set_0",)
-    assert "is read" in complaint(Place("test_data_set_0/input_0.pb", "-o"), read=read)
+    assert "also reads" in complaint(Place("test_data_set_0/input_0.pb", "-o"), read=read)
     refuse_clashes([Place("test_data_set_0/note.txt", "-o")], read)
 
 

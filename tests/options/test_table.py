@@ -73,7 +73,7 @@ def test_what_is_for_the_command_line_is_refused_from_python() -> None:
     keys = [option.key for option in OPTIONS if option.is_for_command_line]
     assert {"json", "scheduler", "debug"} <= set(keys)
     for key in keys:
-        with pytest.raises(UsageError, match="is for the command line alone"):
+        with pytest.raises(UsageError, match="works only on the command line"):
             parse_values({key: True})
 
 

@@ -232,7 +232,7 @@ def test_by_takes_flags_and_refuses_what_is_no_fact() -> None:
     results = [make_result(TIMES, multithread=1), make_result(TIMES, multithread=2)]
     assert len(compare(results, by=["multithread"]).rows) == 2
     assert len(compare(results, by=["--multithread", "model"]).rows) == 2
-    error = refused("--by: machin: no result has such an option", compare, results, by=["machin"])
+    error = refused("--by: machin: is neither an option", compare, results, by=["machin"])
     assert error.hint.startswith("did you mean machine?")
 
 

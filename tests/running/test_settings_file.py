@@ -69,8 +69,8 @@ def test_a_file_runs_no_strangers_code(
     path = settings_for(model, {})
     change(path, "options", options)
     done = run_lar(model, "--settings", path, code=2)
-    assert f"{path}: sets {flag}: only the command line may set what code runs" in done.stderr
-    assert f"hint: give {flag} on the command line, if you trust it" in done.stderr
+    assert f"{path}: sets {flag}: a flag that can run code" in done.stderr
+    assert f"hint: give {flag} on the command line, if you trust its value" in done.stderr
 
 
 def test_what_is_typed_too_the_file_may_set(model: str) -> None:

@@ -220,7 +220,7 @@ class GraphIsolation(Isolation):
         found = self.candidates(name)
         if len(found) == 1:
             return found[0]
-        several = "several variables of the graph may be it"
+        several = "several variables of the graph may be this tensor"
         raise LarError(several if found else "the graph has no such tensor", subject=name)
 
     def find_missing(self, names: Collection[str]) -> set[str]:
@@ -240,7 +240,7 @@ class GraphIsolation(Isolation):
             (replaced,) = tools.replace_vars([replaced], {variable: nodes[variable].outputs[0]})
         # The engine would wait for these inputs for ever.
         for missing in tools.get_dep_vars([replaced], "Host2DeviceCopy"):
-            raise LarError(f"the tensor also needs the input {missing.name}, unlike in the run")
+            raise LarError(f"the tensor also needs input {missing.name}, whose value is unknown")
         sink = api.OutputNode(replaced)
         function = graph.compile([sink.outputs[0]])
         for variable, array in taken.items():

@@ -182,13 +182,13 @@ def check_packed_cache(driver: Driver, cache: bytes) -> None:
     try:
         cache_of(cache)
     except UsageError:
-        raise UsageError("its fast-run cache is damaged", "pack it again", subject=model) from None
+        raise UsageError("has a damaged fast-run cache", "pack it again", subject=model) from None
     if table.FAST_RUN_ALGO_POLICY.is_given(settings):
         # In the steps of --winograd-transform, lar has set the cache file, not the user.
         is_winograd = table.WINOGRAD_TRANSFORM.is_given(settings)
         option = table.WINOGRAD_TRANSFORM if is_winograd else table.FAST_RUN_ALGO_POLICY
         problem = f"{model} has a fast-run cache in it, which MegEngine would take instead"
-        hint = "leave the flag out: the one in the model is read"
+        hint = "leave the flag out: MegEngine reads the cache in the model"
         raise UsageError(problem, hint, flag=option.flag)
 
 

@@ -308,4 +308,4 @@ def find_known_build() -> int:
 
 def unknown_build() -> UsageError:
     hint = "the fix needs 1.13.0 from PyPI, for Linux on x86-64; leave --enable-nchw88 out"
-    return UsageError("--engine-fix x2apic: this is another build of MegEngine", hint)
+    return UsageError("--engine-fix x2apic: the fix is for another build of MegEngine", hint)

@@ -303,7 +303,7 @@ class SessionIsolation(Isolation):
         looped = {name: len(fed[name]) for name in fed if self.is_looped(name)}
         count = max(looped.values(), default=1)
         if any(count % each for each in looped.values()):
-            raise LarError("the tensor's inputs are not computed in the same iterations")
+            raise LarError("the loops of the tensor's inputs have different numbers of iterations")
         types = {name: ort_values.tensor_type(array.dtype.name) for name, array in fed.items()}
         session = self.graph.open_alone(nodes, types, [value])
         found = []
@@ -332,7 +332,7 @@ class SessionIsolation(Isolation):
         """
         part = next((each for each in parts if each.name == name), None)
         if not isinstance(part, Part):
-            raise LarError(part.reason if part else "the engine's value has no part of this name")
+            raise LarError(part.reason if part else "the engine returned no tensor of this name")
         if name not in self.blocked or part.array.ndim != 4:
             return part.array
         if self.is_looped(name):

@@ -414,7 +414,7 @@ class SessionDriver(Driver):
         if loading and NO_FALLBACK in str(error):
             lacking = self.find_lacking()
             return UsageError(
-                f"the provider {name} cannot run {lacking or 'all of its operators'}",
+                f"the provider {name} cannot run {lacking or 'some operators of the model'}",
                 f"with --provider {name},cpu, the CPU runs the operators that {name} cannot",
                 subject=self.spec.model,
             )

@@ -351,7 +351,7 @@ def files_beside(path: Path) -> tuple[str, ...]:
         return (weights.name,)
     if b'type="Const"' in path.read_bytes():
         raise UsageError(
-            f"the weights {weights.name} are missing", "keep weights beside the model", subject=path
+            f"the weights {weights.name} are missing", "put the file beside the model", subject=path
         )
     return ()
 

@@ -167,7 +167,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
         UsageError: nothing was timed, or nothing matches --filter.
     """
     if not profile.timed_executions and not profile.timed_steps():
-        raise UsageError("the profile has no timed iterations", "make it with --iter 1 or more")
+        raise UsageError("the profile has no timed iterations", "run again with --iter 1 or more")
     group: Key = options.get("group_by", "operator")
     launches = launches_of(profile)
     if pattern := options.get("filter"):
@@ -175,7 +175,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
         launches = [it for it in launches if it.place in matching]
         if not launches:
             raise UsageError(
-                "nothing matches", "leave the flag out to see all", flag=f"--filter {pattern}"
+                "nothing matches", "leave --filter out to see all rows", flag=f"--filter {pattern}"
             )
     sort = options.get("sort", "time")
     key = sort.lstrip("+-")

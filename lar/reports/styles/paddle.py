@@ -729,7 +729,7 @@ def operator_section(run: TimedRun) -> list[Table[TimeRow]]:
     rows, titles = under_threads(run, blocks)
     if executions and not rows:
         raise UsageError(
-            "no operator has such a name or type",
+            "no operator's name or type matches",
             "--style paddle --group-by name lists all names",
             flag=f"--filter {run.options['filter']}",
         )
@@ -955,7 +955,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     """
     if not any(step.duration_ns for step in profile.timed_steps()):
         raise UsageError(
-            "--style paddle: the profile has no timed iteration", "make it with --iter 1 or more"
+            "--style paddle: the profile has no timed iteration", "run again with --iter 1 or more"
         )
     asked, run = options.get("view", ()), TimedRun(profile, options)
     body = [
@@ -966,6 +966,6 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     ]
     if not body:
         views = ", ".join(f"--view {view}" for view in asked)
-        raise UsageError("the profile has no data for such a view", "leave --view out", flag=views)
+        raise UsageError("the profile has no data for this view", "leave --view out", flag=views)
     tables = (part for part in body if not isinstance(part, str) and part.rows)
     return Report(style="paddle", body=tuple(body), tables=tuple(tables))

@@ -117,7 +117,7 @@ def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None
     """
     views = list(dict.fromkeys(options.get("view") or ["diff" if baseline else DEFAULT_VIEW]))
     if baseline is None and "diff" in views:
-        raise UsageError("--view diff: compares two profiles", "give the baseline first")
+        raise UsageError("--view diff: needs two profiles", "give the baseline first")
     if baseline is not None and views != ["diff"]:
         raise UsageError("two profiles allow only --view diff", "give one profile for other views")
     loaded = Loaded(profile)

@@ -86,7 +86,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     """
     calls = calls_of(profile)
     if not calls and not profile.timed_steps():
-        raise UsageError("the profile has no timed iterations", "make it with --iter 1 or more")
+        raise UsageError("the profile has no timed iterations", "run again with --iter 1 or more")
     group = options.get("group_by", "name")
     rows = key_averages_of(profile, calls, group)
     totals = totals_of_rows(rows)
@@ -95,7 +95,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
         calls = [call for call in calls if call.operator in matching or search(call.name)]
         if not calls:
             raise UsageError(
-                "nothing matches", "leave the flag out to see all", flag=f"--filter {pattern}"
+                "nothing matches", "leave --filter out to see all rows", flag=f"--filter {pattern}"
             )
         rows = key_averages_of(profile, calls, group)
     device = device_kind(profile.facts.device).upper() if profile.on_device else ""
@@ -183,7 +183,7 @@ def sort_averages(rows: Sequence[KeyAverage], key: str | None, on_device: bool) 
     key = key or ("self_device_time_total" if on_device else "self_cpu_time_total")
     name = key.lstrip("+-").replace("cuda", "device").removesuffix("_avg")
     if "device" in name and not on_device:
-        raise UsageError("the operators ran on the CPU", "sort by a cpu key", flag=f"--sort {key}")
+        raise UsageError("the profile has no device times", "use a cpu key", flag=f"--sort {key}")
     if rows and all(SORTS[name](row) is None for row in rows):
         raise UsageError(
             "the profile lacks this figure", "sort by another key", flag=f"--sort {key}"

@@ -58,7 +58,7 @@ import sys
 from tests.engines.megengine.probe import keep_output
 keep_output(*sys.argv[1:])
 """
-ANOTHER_BUILD = "--engine-fix x2apic: this is another build of MegEngine"
+ANOTHER_BUILD = "--engine-fix x2apic: the fix is for another build of MegEngine"
 
 with_megengine = pytest.mark.skipif(
     importlib.util.find_spec("megenginelite") is None, reason="MegEngine is not installed"

@@ -193,7 +193,7 @@ def test_a_provider_whose_libraries_are_missing_says_which(
     driver = make_driver(DIGITS, cuda=0)
     driver.providers = [CUDA]
     error = explained(driver)
-    assert "the provider cuda cannot run all of its operators" in error.message
+    assert "the provider cuda cannot run some operators of the model" in error.message
     library.write_text("no library")
     error = explained(driver)
     assert error.message.startswith("--cuda: the provider cuda of ONNX Runtime does not load: ")
@@ -258,7 +258,7 @@ def test_a_model_that_the_provider_cannot_run_names_what_it_lacks(
     # ONNX Runtime before 1.24 says nothing about operators.
     monkeypatch.setattr(driver, "open_session", lambda model: object())
     error = explained(driver)
-    assert error.message.endswith(": the provider cuda cannot run all of its operators")
+    assert error.message.endswith(": the provider cuda cannot run some operators of the model")
 
 
 def test_where_there_is_no_tensorrt_its_package_is_named(run_lar: RunLar) -> None:
