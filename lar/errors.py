@@ -1,7 +1,7 @@
 """The errors that lar reports to its user when a run cannot be made.
 
     LarError             exit code 4   the engine, or lar, failed
-    ├── CheckFailed      exit code 1   a check that the user asked for found something
+    ├── CheckFailed      exit code 1   a check that the user asked for failed
     ├── UsageError       exit code 2   a flag, a file or an input is wrong
     │   └── DumpError                  a dump is missing, damaged, or not a dump
     ├── EngineMissing    exit code 3   the engine is not installed
@@ -87,7 +87,7 @@ class LarError(Exception):
 
 
 class CheckFailed(LarError):
-    """A check that the user asked for found something."""
+    """A check that the user asked for has failed, such as the check of a testcase's outputs."""
 
     exit_code = 1
 
@@ -154,7 +154,8 @@ def writing(subject: object, flag: str = "", hint: str = "choose another place")
 def reason_of_write(error: OSError, hint: str = "") -> tuple[str, str]:
     """Return why a file cannot be written, and the hint for the user.
 
-    The hint is `hint`, unless the disk is full or a limit of a file's size is reached.
+    If the disk is full, or the limit of a file's size is reached, the returned hint says how to get
+    room. For any other error, the returned hint is `hint`.
     """
     if error.errno == errno.EFBIG and (limit := limit_of("file size")) is not None:
         reason = "the limit of a file's size is reached"
@@ -214,7 +215,7 @@ def memory_error(error: BaseException) -> LarError | None:
 def is_nearly_used(limit: int) -> bool:
     """Return whether this process came near to the limit of its address space.
 
-    Near the limit, a library may fail to load, and this may be the cause of any error.
+    If little address space is left, a library may fail to load, which may cause any error.
     """
     try:
         with open("/proc/self/status", "rb") as file:

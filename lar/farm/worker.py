@@ -63,10 +63,10 @@ class TaskLost(Exception):
 
 @dataclass(frozen=True)
 class Task:
-    """A function of `lar.farm.worker` to call on a device.
+    """A call of a function of `lar.farm.worker`, to be made on a device of the farm.
 
-    In `arguments`, the files of `sending` have the paths that they get on the worker. `client` is
-    the id of the Dask client.
+    `sending` has the files to send. Where `arguments` name these files, they contain the paths on
+    the worker. `client` is the id of the Dask client.
     """
 
     name: str

@@ -72,7 +72,10 @@ def module_path() -> list[str]:
 
 
 def has_safe_path() -> bool:
-    """Return whether a flag (-I or -P) kept the script's or current folder out of `sys.path`."""
+    """Return whether Python was started with -I or -P.
+
+    These flags keep the script's folder and the current folder out of `sys.path`.
+    """
     return bool(sys.flags.isolated or getattr(sys.flags, "safe_path", False))  # -I, -P
 
 

@@ -61,7 +61,8 @@ def check_zip(
 ) -> None:
     """Refuse a zip archive that is too large when unpacked, or is not packed as NumPy packs.
 
-    Python unpacks other kinds of packing, such as bzip2, in whole blocks, which may have any size.
+    NumPy packs with deflate, or not at all. Content packed in another way, such as bzip2, is
+    refused since Python unpacks it in whole blocks, which may have any size.
 
     Raises:
         UsageError: the archive is refused.

@@ -1,4 +1,4 @@
-"""The dtypes that models take: conversion that keeps an array's values, and generated data.
+"""The dtypes of models' inputs: conversion of arrays to a dtype, and generated data of a dtype.
 
 Generated data depends only on the seed, the input's name, the dtype, the shape and the fill:
 

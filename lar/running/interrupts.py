@@ -31,8 +31,8 @@ class Hold:
 def heed_interrupts() -> None:
     """Make each signal in `INTERRUPTS` raise KeyboardInterrupt.
 
-    This exception makes lar kill the worker and report the results so far. A second signal right
-    after the first is ignored, so that no result is lost.
+    When KeyboardInterrupt is raised, lar kills the worker and reports the results so far. A second
+    signal right after the first is ignored, so that no result is lost.
     """
     last = float("-inf")
 

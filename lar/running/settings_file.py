@@ -1,7 +1,8 @@
 """Reads a file of settings from `lar tune`, and checks that the settings fit this run.
 
-The fastest settings of one machine may be slow on another machine. So a file is refused if it was
-made for another model, processor, number of cores or engine. Reading the file imports no engine.
+The fastest settings of one machine may be slow on another machine. So a settings file is refused if
+it was made for another model, processor, number of cores or engine. To read a settings file, no
+engine is imported.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ def can_be_set(option: Option[Any]) -> bool:
 def with_settings(source: Source, values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield option values, completed with the values in the settings file.
 
-    Values given by the user replace values of the file, but the environment variables of both are
-    set. If an error inside the block is about a flag that the file sets, the error's hint says that
-    the file sets this flag.
+    Values given by the user replace values of the file. Environment variables are not replaced:
+    those from the user and those from the file are all set. If an error inside the block is about a
+    flag that the file sets, the error's hint says that the file sets this flag.
 
     Raises:
         UsageError: the file cannot be read, has a wrong value, or was made for another model,
@@ -102,7 +103,7 @@ def read_settings(path: str) -> TunedSettings:
 
 
 def refusal(path: str, problem: str, hint: str = HINT) -> UsageError:
-    """Return the error of a settings file."""
+    """Return the error that says why a settings file is refused."""
     return UsageError(problem, hint, flag=SETTINGS.flag, subject=path)
 
 
@@ -122,9 +123,9 @@ def check_known(given: Any, known: Any, where: str = "") -> None:
 
 
 def options_in(settings: TunedSettings, folder: str) -> dict[str, Any]:
-    """Return the values of options in settings.
+    """Return the option values that a settings file contains.
 
-    File names are completed with the folder of the settings file.
+    Relative file names in the settings are completed with `folder`, the settings file's folder.
 
     Raises:
         UsageError: an option is not allowed in settings, or an option has a wrong value.
@@ -194,7 +195,7 @@ def read_weights(model: str, engine: Engine) -> dict[str, str]:
 def check_caches(options: Mapping[str, Any], path: str, values: Mapping[str, Any]) -> None:
     """Refuse settings whose cache is missing, unless the run searches and so fills the cache.
 
-    `values` are the option values of the run, including the settings.
+    `values` maps the keys of all options of the run to values, with the settings included.
 
     Raises:
         UsageError: a cache is missing; the message names the cache.

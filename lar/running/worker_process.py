@@ -98,7 +98,7 @@ class WorkerProcess:
             stack.callback(lambda: self.kill() if words or not self.is_free else self.end())
 
     def take_words(self, words: Sequence[str], environment: Mapping[str, str], python: str) -> bool:
-        """Send the task, the engine and the driver to a worker that is a fork of this process.
+        """Send `words` (task, engine, driver) to a worker that was forked in advance.
 
         Return False, and send nothing, if the run needs another Python or other environment
         variables.
@@ -168,10 +168,11 @@ class WorkerProcess:
 
 
 def above_worker_files(file: int) -> int:
-    """Replace a descriptor by a copy whose number is above the worker's descriptors.
+    """Replace a file descriptor by a copy whose number is above the worker's descriptors.
 
-    Without this copy, a descriptor of the worker could overwrite a descriptor that has not been
-    copied for the worker yet.
+    A new worker gets copies of some descriptors under fixed low numbers. If a descriptor that is
+    still to be copied had one of the fixed numbers, the copy that gets this number would overwrite
+    it.
     """
     try:
         return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, SAMPLE_FILE + 1)

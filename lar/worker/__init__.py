@@ -30,11 +30,11 @@ def start(argv: list[str], library: str = "") -> None:
     """Execute the task on standard input (`lar.worker.main`); never return.
 
     `argv` has the task, the engine, the driver and the file descriptors. `library` is the shared
-    library of the driver (`DriverEntry`). The calling thread loads this library, since loading may
-    change how this thread computes, for example with subnormal numbers. Another thread imports
-    modules at the same time. A worker that is a fork of lar's process gets only the descriptors in
-    `argv`. When NumPy's libraries are loaded, this worker reads the task, the engine, the driver
-    and the library from a line of JSON.
+    library of the driver (`DriverEntry`). The calling thread loads `library`, since loading may
+    change how the calling thread computes, for example with subnormal numbers. Another thread
+    imports modules at the same time. A worker that is a fork of lar's process gets only the
+    descriptors in `argv`. When NumPy's libraries are loaded, the fork reads the task, the engine,
+    the driver and the library from a line of JSON.
     """
     try:
         end_with_parent()
