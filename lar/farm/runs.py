@@ -126,7 +126,8 @@ class RunFollower:
     ) -> None:
         """Add the sent times of iterations to this process's copy of the worker's table of samples.
 
-        Iterations whose times were not sent get rows without times."""
+        Iterations whose times were not sent get rows without times.
+        """
         rows = self.tables[runner]
         for row in [*([(NAN, NAN, NAN)] * (first - rows.count)), *times]:
             if rows.count < rows.capacity:
