@@ -30,7 +30,7 @@ MEMORY_REFUSED = (
     *("out of memory", "pthread_create failed", "can't start new thread"),
 )
 
-# A message names at most this many things, and counts the others.
+# A message names at most this many things, and has only the number of the others.
 MOST_NAMED = 3
 
 # With less free address space than this, a library may not load. OpenBLAS takes less.

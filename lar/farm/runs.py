@@ -209,8 +209,8 @@ class FarmPlayer:
         except Killed as error:
             first, *others = order.entrants
             if len(others) > 1:
-                # One of them kills the workers. Half of them are played now, the others in a later
-                # round.
+                # One of the candidates kills the workers. Half of them are played now, the other
+                # half in a later round.
                 half = (first, *others[: len(others) // 2])
                 self.play(replace(order, entrants=half), show, keep)
             else:

@@ -192,7 +192,7 @@ class Stream(Listener):
         self._due = time.monotonic()
 
     def add(self, *entry: Any, now: bool = False) -> None:
-        """Add a message; write all messages if `now`, or if `FLUSH_SECONDS` have passed."""
+        """Add a message; write all messages if `now` is true or `FLUSH_SECONDS` have passed."""
         self._entries.append(entry)
         if now or time.monotonic() >= self._due:
             self.flush()

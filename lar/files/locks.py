@@ -10,9 +10,9 @@ from pathlib import Path
 
 from lar.errors import UsageError, printable
 
-# How long lar waits for another program. lar's own processes hold a lock for less.
+# How long lar waits for another program. lar's own processes hold a lock for a shorter time.
 PATIENCE_SECONDS = 3.0
-LOCKED = set[str]()  # while this process waited for them
+LOCKED = set[str]()  # paths for which this process has waited in vain
 WAIT = "wait until the other program has ended, or end it"
 
 

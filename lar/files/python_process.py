@@ -33,7 +33,7 @@ def delay_packages() -> None:
     def find_spec(name: str, path: Sequence[str] | None, target: Any = None) -> Any:
         if name not in DELAYED:
             return None
-        # Python holds a lock here: no other thread may import these two at the same time.
+        # Python holds a lock here: no other thread may import these two modules at this time.
         from importlib.machinery import PathFinder
         from importlib.util import LazyLoader
 

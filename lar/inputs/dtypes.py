@@ -187,6 +187,6 @@ def _draw_floats(
     drawn = np.float64 if dtype == np.float64 else np.float32
     draw = generator.standard_normal if fill == "normal" else generator.random
     array: Array = draw(shape, drawn).astype(dtype, copy=False)
-    if not is_narrow(dtype):  # bfloat16 has float32's exponents, others few values
+    if not is_narrow(dtype):  # bfloat16 has float32's exponents
         array[np.abs(array) < np.finfo(dtype).tiny] = 0
     return array

@@ -31,11 +31,11 @@ _NUMBERS_FORM = "write numbers as [1.5,2,3], or rows of them as [[1,2],[3,4]]"
 class Feed:
     """The data for a model's inputs, by name and in the model's order.
 
-    An input has an array; a sequence has a list of arrays. Optional inputs without data are
-    missing. Arrays have the input's dtype and the native byte order; they are C-contiguous,
-    aligned and writable.
-    `notes` are warnings about data that was converted, is not finite, or was generated although
-    other inputs were given. `guessed` are names of axes without a fixed size that were set to 1.
+    Each input has an array; an input that is a sequence has a list of arrays. Optional inputs
+    without data are missing. Arrays have the input's dtype and the native byte order; they are
+    C-contiguous, aligned and writable. `notes` are warnings about data that was converted, is not
+    finite, or was generated although other inputs were given. `guessed` are names of axes without a
+    fixed size that were set to 1.
     """
 
     arrays: dict[str, Any]

@@ -64,7 +64,7 @@ def find_named(name: str, infos: Sequence[TensorInfo]) -> TensorInfo | None:
 
 
 def input_of(loaded: Loaded, given: str, infos: Sequence[TensorInfo]) -> TensorInfo:
-    """Return the input that an array feeds, by the given name, or by its own name or position.
+    """Return the input that an array feeds, by a given name or by the array's name or position.
 
     Raises:
         UsageError: no input has this name or position.

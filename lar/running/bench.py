@@ -314,7 +314,7 @@ class Campaign:
             return True
         if found is None or found.processes < FIRST_LOOK:
             return False
-        # The number of processes may shrink, since rounds may stop counting.
+        # The number of compared processes may shrink, since rounds may become invalid later.
         if found.processes > entry.looked and is_look(found.processes):
             entry.looked = found.processes
             if found.is_shown:

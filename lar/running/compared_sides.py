@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from lar.comparison.culprits import Operators
     from lar.running.single_operators import IsolatedOperators
 
-# In the file of a dumped tensor, the largest number of axes follows the name's length and the type.
+# The file of a dumped tensor has this number, the most axes, after the name's length and the type.
 TENSOR_HEAD = (7).to_bytes(4, "little")
 
 TRUTH = "--truth"
@@ -176,7 +176,7 @@ def check_case(sides: Sequence[Side], case: int | None) -> None:
 
 
 def describe_cases(sides: Iterable[Side], case: int) -> Iterator[str]:
-    """Yield a note for each side with several testcases: which testcase was compared."""
+    """Yield a note for each side with several testcases, which says what testcase was compared."""
     for letter, side in zip(ascii_uppercase, sides, strict=False):
         if isinstance(side, ModelRun) and side.case_count > 1:
             one = f"{side.case_count} testcases; number {case} was compared"
@@ -340,7 +340,7 @@ class SideRuns:
     ) -> tuple[list[Dump], tuple[str, ...]]:
         """Run the models on the same inputs; return the dumps of all sides, and notes on inputs.
 
-        With `item`, the inputs are this item of a data set.
+        If `item` is given, the models get this item of a data set.
 
         Raises:
             UsageError: it is not clear which inputs to use.
@@ -375,7 +375,7 @@ class SideRuns:
         overwrite = is_own or OVERWRITE.is_given({**self.asked.options, **side.options})
         context = RunContext(overwrite=overwrite)
         result = make_on(spec, context, side.label) if make_on else make_run(spec, context)
-        # The side's text names the model.
+        # `within` already names the model, so that messages need not.
         require_ok(result, within=side.source, names={side.model: ""})
         return with_kept_tensors(open_dump(place)), result
 
@@ -736,7 +736,7 @@ def judge(runs: SideRuns, found: Comparison, dumps: Sequence[Dump], asked: Asked
             inputs.
         LarError: the reference values cannot be computed.
     """
-    # The finer side first, else the expected one.
+    # The side with finer tensors comes first. If both are equal, the expected side comes first.
     order = sorted((1, 0), key=lambda number: has_coarse_tensors(dumps[number]))
     models = [model_of(runs.sides[number]) for number in order]
     exact = find_truth_model(asked.truth, models)

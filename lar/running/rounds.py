@@ -294,7 +294,7 @@ class Rounds:
         return Turn(round=self.number, cycle=cycle, began=began, samples=kept_of(samples))
 
     def play_turns(self, members: Sequence[Member], start_seconds: float) -> None:
-        """Let workers compute one after the other; each cycle has a new random order."""
+        """Let workers compute in turns; the order of the workers is random in each cycle."""
         seconds = min(max(start_seconds, self.least_seconds), self.most_seconds)
         began, computed = time.monotonic(), 0.0
         for cycle in range(MOST_CYCLES):

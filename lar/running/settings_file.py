@@ -35,7 +35,7 @@ HINT = "give what `lar tune MODEL --output FILE` wrote"
 
 
 def can_be_set(option: Option[Any]) -> bool:
-    """Return whether a settings file may hold an option, which must change how a model is run."""
+    """Return whether a settings file may set an option: only options that change a model's run."""
     return option.key in BENCH_KEYS and option.purpose != "input" and option is not SETTINGS
 
 
@@ -170,7 +170,7 @@ def differences_of(settings: TunedSettings, model: str, values: Mapping[str, Any
 
 
 def facts_that_fit(machine: MachineFacts) -> dict[str, object]:
-    """Return the facts of a machine on which settings depend."""
+    """Return those facts about a machine that decide whether settings fit."""
     limit = machine.cpu_limit
     return {
         "processor": machine.processor,

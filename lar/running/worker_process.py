@@ -17,7 +17,8 @@ from lar.files import python_process
 from lar.measurement.rows import SampleRows, create_shared_file, make_rows
 from lar.running.interrupts import uninterrupted
 
-# The worker's file descriptors: 0 brings the spec, 1 and 2 are the log, and these two.
+# The worker's file descriptors: 0 is for the spec, 1 and 2 for the log, and these two for events
+# and samples.
 EVENT_FILE, SAMPLE_FILE = 3, 4
 # How long to wait without interrupts until a killed process has ended. It ends sooner, unless the
 # system waits for a device; after this time Ctrl-C ends the wait.

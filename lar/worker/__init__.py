@@ -38,7 +38,7 @@ def start(argv: list[str], library: str = "") -> None:
     """
     try:
         end_with_parent()
-        # With little address space, not in a thread: its memory would take more of it.
+        # With little address space, NumPy is not imported in a thread, which would need more.
         for name in (*WITH_LIBRARIES, *(["numpy"] if limit_of("address space") else [])):
             importlib.import_module(name)
         if library:
