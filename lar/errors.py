@@ -155,7 +155,7 @@ def reason_of_write(error: OSError, hint: str = "") -> tuple[str, str]:
     """Return why a file cannot be written, and the hint for the user.
 
     If the disk is full, or the limit of a file's size is reached, the returned hint says how to get
-    room. For any other error, the returned hint is `hint`.
+    room. Otherwise, the returned hint is the argument `hint`.
     """
     if error.errno == errno.EFBIG and (limit := limit_of("file size")) is not None:
         reason = "the limit of a file's size is reached"

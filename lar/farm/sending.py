@@ -187,8 +187,8 @@ class Sending:
     def add_with_weights(self, model: str) -> str:
         """Add a model and its weight files to the job; return the model's path on the worker.
 
-        Used where no engine has been chosen yet: the files are found by the engine that reads the
-        model's format.
+        No engine has been chosen for the model: the engine that reads the model's format finds the
+        weight files.
         """
         return self.add_model(model, engine_for(Path(model), None).name)
 
@@ -201,7 +201,7 @@ class Sending:
         return tuple(";".join(map(self.add_item, split_items(text))) for text in texts)
 
     def add_item(self, item: str) -> str:
-        """Add the file in a text `NAME:PATH` to the job; return it with the path on the worker."""
+        """Add the file in a text `NAME:PATH` to the job; return the text with the worker's path."""
         place = find_path(item)
         if place is None:
             return item
@@ -261,7 +261,7 @@ class Sending:
         return replace(context, written=written, names=self.rewrite_names(context.names))
 
     def rewrite_names(self, names: Mapping[str, str]) -> dict[str, str]:
-        """Return `names` with each path on this machine replaced by the path on the worker."""
+        """Return `names` with each file's path on this machine replaced by that on the worker."""
         return {
             f"{ROOT}/{FILES}{path}" if os.path.isabs(path) else path: name
             for path, name in names.items()

@@ -65,8 +65,8 @@ class TaskLost(Exception):
 class Task:
     """A call of a function of `lar.farm.worker`, to be made on a device of the farm.
 
-    `sending` has the files to send. Where `arguments` name these files, they contain the paths on
-    the worker. `client` is the id of the Dask client.
+    `sending` has the files to send. If an argument names one of these files, it contains the file's
+    path on the worker. `client` is the id of the Dask client.
     """
 
     name: str

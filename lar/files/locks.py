@@ -56,8 +56,8 @@ def take_lock(file: int, kind: int, seconds: float) -> bool:
 
     A thread waits in the system's queue for the lock. A process that only tried now and then might
     never find the lock free. The waiting thread has a copy of the file's descriptor. If the thread
-    gets the lock only after `seconds`, nobody needs the lock any more: it ends when the file's
-    descriptor and the copy are closed.
+    gets the lock only after `seconds`, the lock is of no use, and ends when the file's descriptor
+    and the copy are closed.
 
     Raises:
         OSError: the file system does not support locks.

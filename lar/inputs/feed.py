@@ -237,7 +237,8 @@ def _fit(
 def without_batch(infos: Sequence[TensorInfo], size: int | None) -> list[TensorInfo]:
     """Return the model's inputs; if a batch axis has the fixed size `size`, its size is left open.
 
-    So arrays with fewer items can be fed; `repeat_batch` repeats their items later.
+    The size is left open so that arrays with fewer items can be fed. The function `repeat_batch`
+    repeats the items later.
     """
     return [
         replace(info, shape=(None, *info.shape[1:])) if size and info.shape[:1] == (size,) else info

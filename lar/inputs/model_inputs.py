@@ -83,9 +83,9 @@ def input_of(loaded: Loaded, given: str, infos: Sequence[TensorInfo]) -> TensorI
 def find_misfit(shape: tuple[int, ...], info: TensorInfo) -> str:
     """Return why the model's input does not take a shape; empty if it takes the shape.
 
-    A resizable input takes any shape of the same rank, but with 4 axes, the number of channels must
-    be the model's, if the model fixes it. For an input that is not resizable, every axis with a
-    fixed size must have this size.
+    A resizable input takes any shape of the same rank. But with 4 axes, a number of channels that
+    the model fixes must not change. For an input that is not resizable, every axis with a fixed
+    size must have this size.
     """
     if info.any_rank:
         return ""
@@ -121,8 +121,8 @@ def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, UsageErr
     floats is converted to another floating-point type, with a warning. A file of integers is
     converted to another integer type, with a warning, if all values fit. A .npy with elements of an
     unnamed type is read as floats of the same size, since NumPy has no name for bfloat16. Numbers
-    without a dtype are converted to any dtype if all values fit, and floats are rounded. Any
-    conversion of a file that is not described here is refused.
+    without a dtype are converted to any dtype if all values fit, and floats are rounded. A
+    conversion of a file that this text does not list is refused.
 
     Numbers without a dtype are numbers in the text of `--input`, and JSON entries without a type.
     Finite values that would become infinite do not fit. An image file without image settings must

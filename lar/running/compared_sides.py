@@ -611,9 +611,9 @@ def compare(
             only: with "outputs" (the default), the sides must match in the models' outputs. With
                 "common", the sides must match in all tensors that both sides have.
             truth: also compute reference values with an exact engine, and the error of each side
-                against these values. Give the model file from which the reference values are
-                computed; True means the .onnx file of a side, or an .onnx file beside the model of
-                a side.
+                against these values. The value is the file of a model that computes the reference
+                values, or True. True stands for the .onnx file of a side, or for an .onnx file
+                beside the model of a side.
             progress: a function that is called repeatedly with a few words on what is being done.
             models: the model file of sides that are dumps or arrays; lar reads names and the graph
                 from this file. If the sides have different model files, give a mapping from the

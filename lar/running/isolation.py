@@ -372,8 +372,8 @@ class Watch(Account):
     def report_progress(self) -> None:
         """Report the engine's progress at intervals, until the first iteration has ended.
 
-        With each report, the engine saves the intermediate results of its preparation, such as a
-        search for algorithms.
+        With each report, the engine saves what its preparation, such as a search for algorithms,
+        has found so far.
         """
         now = time.monotonic()
         is_over = self.result.phase in ("start", "finish") or any(self._seen_rows)

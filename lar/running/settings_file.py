@@ -35,7 +35,10 @@ HINT = "give what `lar tune MODEL --output FILE` wrote"
 
 
 def can_be_set(option: Option[Any]) -> bool:
-    """Return whether a settings file may set an option: only options that change a model's run."""
+    """Return whether a settings file may contain an option.
+
+    A settings file may contain only options that change how a model is run.
+    """
     return option.key in BENCH_KEYS and option.purpose != "input" and option is not SETTINGS
 
 
@@ -43,9 +46,9 @@ def can_be_set(option: Option[Any]) -> bool:
 def with_settings(source: Source, values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield option values, completed with the values in the settings file.
 
-    Values given by the user replace values of the file. Environment variables are not replaced:
-    those from the user and those from the file are all set. If an error inside the block is about a
-    flag that the file sets, the error's hint says that the file sets this flag.
+    Values given by the user replace values of the file. Environment variables from the user and
+    from the file are all set. If an error inside the block is about a flag that the file sets, the
+    error's hint says that the file sets this flag.
 
     Raises:
         UsageError: the file cannot be read, has a wrong value, or was made for another model,

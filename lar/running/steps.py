@@ -74,7 +74,7 @@ def place_artifacts(spec: RunSpec, context: RunContext) -> Iterator[tuple[RunSpe
 
     Raises:
         UsageError: a path cannot be written, or has a dump that may not be overwritten; the message
-            names the flag with this path.
+            names the flag to which the path was given.
     """
     with contextlib.ExitStack() as stack:
         written = {}

@@ -401,7 +401,7 @@ class Copies:
         """Run `count` iterations in each copy, all copies at once; return the elapsed seconds.
 
         With one copy, `look` is called with the outputs of each iteration; the samples do not
-        include the time of this call. A copy stops earlier if `seconds` have passed. If `requests`
+        include the time of this call. A copy ends early when `seconds` have passed. If `requests`
         is given, each iteration of a copy serves the next request.
         """
         pace = requests or self.pace
