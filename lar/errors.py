@@ -264,7 +264,7 @@ def join_first(names: Sequence[str], joint: str = ", ") -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, or its type if it has no text."""
+    """Return the first line of an error's text, or the error's type if it has no text."""
     text = str(error).strip() or ("out of memory" if isinstance(error, MemoryError) else "")
     return text.splitlines()[0][:300] if text else type(error).__name__
 

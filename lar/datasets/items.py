@@ -7,8 +7,8 @@ counts two or more items. A `.npy` file is a stack if `--labels` is given, or if
 item at a time. If a model has several inputs, as in `a:FOLDER;b:list` or `a:x.npz;b:y.npz`, each
 input has its own source, and all sources have the same number of items.
 
-This module does not use NumPy, since the parent process counts the items before a run begins, and
-need not import NumPy for this.
+This module does not use NumPy, so that the parent process can count the items before a run begins
+without importing NumPy.
 """
 
 from __future__ import annotations

@@ -240,7 +240,7 @@ class RoundFollower:
         return {"began": self.begin, "show": self.show, "ended": self.take}
 
     def begin(self) -> None:
-        """Drop results that are not kept yet, since a worker starts the round anew.
+        """Drop the results in `waiting`, since a worker starts the round again.
 
         Raises:
             CutShort: some results of the round were kept before the worker was lost.
@@ -252,8 +252,8 @@ class RoundFollower:
     def take(self, place: int, result: RunResult) -> None:
         """Keep a result; hold back a successful plain run's result until another result comes.
 
-        A round is useless if it has only the result of the plain run. So if the worker is lost
-        before another result comes, another worker plays the whole round again.
+        A round is useless if it has only the result of the plain run. If the worker is lost before
+        another result comes, another worker plays the whole round again.
         """
         self.waiting.append((place, result))
         if self.has_kept or place or result.status != "ok":

@@ -148,7 +148,7 @@ def do(
 
 
 def environment_of_runs() -> dict[str, str]:
-    """Return the environment without the variables of Dask's nanny.
+    """Return the environment without the variables that Dask's nanny adds for workers.
 
     With the variables of the nanny, engines would compute on one thread.
     """

@@ -1,9 +1,9 @@
 """The SQLite file of a store; a newer lar updates the schema of an older file.
 
-SQLite writes the file with a rollback journal and full synchronisation. So if a writer is killed,
-all earlier results are still there, and the last change is complete or absent. The store is a
-single file that can be copied. The store works on network file systems, where a write-ahead log
-would not work.
+SQLite writes the file with a rollback journal and full synchronisation. If a writer is killed, all
+earlier results are still there, and the last change is complete or absent. The store is a single
+file that can be copied. The store works on network file systems, where a write-ahead log would not
+work.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Database:
         self._connection = connection
 
     def prepare(self, schema: int, make: Callable[[sqlite3.Connection], None]) -> None:
-        """Check that the file is a store, and update it to the schema with this number.
+        """Check that the file is a store, and update it to the schema with the number `schema`.
 
         `make` creates the tables, or updates the tables of an older schema.
 

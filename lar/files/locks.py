@@ -29,8 +29,8 @@ def locked(
     """Hold a lock on a folder or file, if the file system supports locks.
 
     lar waits for `seconds`, by default `PATIENCE_SECONDS`. The `with` block gets True, or False if
-    another program holds the lock even after `seconds`. If `needed` is true, an error is raised
-    instead of False; `needed` is false only for work that may be left undone. After one
+    another program holds the lock even after `seconds`. If `needed` is true and the lock is not
+    free, an error is raised. `needed` is false only for work that may be left undone. After one
     unsuccessful wait for a path, a process does not wait for this path again until the path was
     free once.
 

@@ -74,7 +74,7 @@ def module_path() -> list[str]:
 def has_safe_path() -> bool:
     """Return whether Python was started with -I or -P.
 
-    These flags keep the script's folder and the current folder out of `sys.path`.
+    Both flags, -I and -P, keep the script's folder and the current folder out of `sys.path`.
     """
     return bool(sys.flags.isolated or getattr(sys.flags, "safe_path", False))  # -I, -P
 
@@ -83,8 +83,9 @@ def fork_python(files: Mapping[int, int], work: Callable[[], object]) -> int:
     """Fork this process, which must have one thread, and return the id of the new process.
 
     The new process gets its own process group, and calls `work` as if Python had just been started.
-    `files` maps each descriptor that the new process gets to the descriptor of this process that is
-    copied. The new process ends after `work`, and never returns from this function.
+    `files` maps the number of a file descriptor in the new process to the number of the descriptor
+    in this process from which it is copied. The new process ends after `work`, and never returns
+    from this function.
     """
     import signal
 

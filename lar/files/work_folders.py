@@ -73,8 +73,8 @@ def host() -> str:
 
     The digits are computed from the machine's name, its id and the addresses of its network
     devices, since copies of one system have the same machine id. If a machine has neither an id nor
-    a network device, the id of the boot is used instead. On a machine like this, lar does not
-    recognise files that it left before a reboot.
+    a network device, the id of the boot is used instead. If the id of the boot is used, lar does
+    not recognise files that it left before a reboot.
     """
     devices = sorted(NETWORK.glob("*/device"))
     places = [MACHINE_ID, *(each.with_name("address") for each in devices)]

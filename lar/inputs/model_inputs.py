@@ -83,9 +83,9 @@ def input_of(loaded: Loaded, given: str, infos: Sequence[TensorInfo]) -> TensorI
 def find_misfit(shape: tuple[int, ...], info: TensorInfo) -> str:
     """Return why the model's input does not take a shape; empty if it takes the shape.
 
-    A resizable input takes any shape of the same rank. But with 4 axes, a number of channels that
-    the model fixes must not change. For an input that is not resizable, every axis with a fixed
-    size must have this size.
+    A resizable input takes any shape of the same rank. If the input has 4 axes and the model fixes
+    its number of channels, this number must fit. For an input that is not resizable, every axis
+    with a fixed size must have this size.
     """
     if info.any_rank:
         return ""

@@ -148,9 +148,9 @@ def read_numbers(text: str) -> Array:
 def array_of_values(values: Sequence[Any]) -> Array:
     """Return an array of one axis with the values.
 
-    If all values are bools or all are texts, the array has this type. Whole numbers make an array
-    of int64, or of uint64 if int64 is too small for them. If any value is a float, the array is of
-    float64.
+    If all values are booleans, the array is of booleans; if all values are texts, it is of texts.
+    Whole numbers make an array of int64, or of uint64 if int64 is too small for them. If any value
+    is a float, the array is of float64.
 
     Raises:
         ValueError: a value is not a number, or fits no dtype.

@@ -249,7 +249,8 @@ class SideRuns:
     """The runs of a comparison: runs of whole models, and runs of single operators.
 
     All runs are planned before the first run starts. A worker for single operators starts when it
-    is first needed. When `stack` is closed, the files are removed and the workers are killed.
+    is first needed. When `stack` is closed, the temporary files of the runs are removed, and their
+    workers are killed.
 
     `specs` maps the number of a side to the spec of the side's model.
     """
@@ -698,7 +699,7 @@ def compare_once(runs: SideRuns, item: int | None, progress: Progress) -> Compar
 
 
 def compare_several(runs: SideRuns) -> ComparisonOfSides:
-    """Compare three or more sides with the first one.
+    """Compare the first of three or more sides with each of the other sides.
 
     Raises:
         UsageError: the sides have a data set, or it is not clear which inputs to use.

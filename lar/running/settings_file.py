@@ -146,7 +146,7 @@ def options_in(settings: TunedSettings, folder: str) -> dict[str, Any]:
 def differences_of(settings: TunedSettings, model: str, values: Mapping[str, Any]) -> Iterator[str]:
     """Yield how this run differs from the run for which the settings were found.
 
-    `values` are the option values of the run, including the settings.
+    `values` maps the keys of all options of the run to values, with the settings included.
     """
     if table.SCHEDULER.is_given(values):
         yield "another machine makes the run"

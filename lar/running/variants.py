@@ -171,8 +171,9 @@ def make_variants(
 
     Each variant has a spec, or a failure if it cannot be run. The values in `options` apply to all
     variants.
-    An option that follows a model's name replaces the same option in `options`, and a value from
-    `axes` replaces both. Variants that are measured `elsewhere` need no engine on this machine.
+    An option after a model's name has priority over the same option in `options`, and a value from
+    `axes` has priority over both. Variants that are measured `elsewhere` need no engine on this
+    machine.
 
     Raises:
         UsageError: a flag or a value is wrong, or no variant can be run.

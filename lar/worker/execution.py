@@ -244,7 +244,7 @@ def warm_up(runners: Copies, most_seconds: float) -> bool:
 
 
 def measure(runners: Copies, spec: RunSpec) -> Stopped:
-    """Run timed iterations until a condition of the spec ends them, and return how they ended."""
+    """Run timed iterations until a condition of the spec ends them; return why they ended."""
     stopping = spec.stopping
     if spec.pacing.rate is not None:
         return serve(runners, spec, spec.pacing.rate)
