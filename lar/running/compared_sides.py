@@ -276,7 +276,7 @@ class SideRuns:
 
         By default the run has one iteration. A run has at most one testcase.
 
-        Options of this side replace options that are for all sides.
+        An option of the side replaces the same option that is given for all sides.
 
         Raises:
             UsageError: an option cannot be used.
