@@ -1,7 +1,7 @@
 """The errors that lar reports to its user when a run cannot be made.
 
     LarError             exit code 4   the engine, or lar, failed
-    ├── CheckFailed      exit code 1   a check that the user asked for found something
+    ├── CheckFailed      exit code 1   a check that the user asked for failed
     ├── UsageError       exit code 2   a flag, a file or an input is wrong
     │   └── DumpError                  a dump is missing, damaged, or not a dump
     ├── EngineMissing    exit code 3   the engine is not installed
@@ -30,7 +30,7 @@ MEMORY_REFUSED = (
     *("out of memory", "pthread_create failed", "can't start new thread"),
 )
 
-# A message names at most this many things, and counts the others.
+# A message names at most this many things, and has only the number of the others.
 MOST_NAMED = 3
 
 # With less free address space than this, a library may not load. OpenBLAS takes less.
@@ -87,7 +87,7 @@ class LarError(Exception):
 
 
 class CheckFailed(LarError):
-    """A check that the user asked for found something."""
+    """A check that the user asked for has failed, such as the check of a testcase's outputs."""
 
     exit_code = 1
 
@@ -154,7 +154,8 @@ def writing(subject: object, flag: str = "", hint: str = "choose another place")
 def reason_of_write(error: OSError, hint: str = "") -> tuple[str, str]:
     """Return why a file cannot be written, and the hint for the user.
 
-    The hint is `hint`, unless the disk is full or a limit of a file's size is reached.
+    If the disk is full, or the limit of a file's size is reached, the returned hint says how to get
+    room. Otherwise, the returned hint is the argument `hint`.
     """
     if error.errno == errno.EFBIG and (limit := limit_of("file size")) is not None:
         reason = "the limit of a file's size is reached"
@@ -214,7 +215,7 @@ def memory_error(error: BaseException) -> LarError | None:
 def is_nearly_used(limit: int) -> bool:
     """Return whether this process came near to the limit of its address space.
 
-    Near the limit, a library may fail to load, and this may be the cause of any error.
+    If little address space is left, a library may fail to load, which may cause any error.
     """
     try:
         with open("/proc/self/status", "rb") as file:
@@ -263,7 +264,7 @@ def join_first(names: Sequence[str], joint: str = ", ") -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, or its type if it has no text."""
+    """Return the first line of an error's text, or the error's type if it has no text."""
     text = str(error).strip() or ("out of memory" if isinstance(error, MemoryError) else "")
     return text.splitlines()[0][:300] if text else type(error).__name__
 

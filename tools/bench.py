@@ -1,10 +1,10 @@
-"""Times lar against its peers, side by side, and settings of MegEngine against its default.
+"""Times lar and its peers in turns, and settings of MegEngine against the default settings.
 
     uv run python tools/bench.py [--count N] [FIGURE ...]
 
-prints the first table of `lar help benchmarks`, and that of settings. A figure is the median over
-the rounds of the ratio (or the difference) of the two runs of a round. OpenVINO and MNN have one
-thread.
+prints the first table of `lar help benchmarks`, and the table of settings. Each round has a run of
+lar and a run of the peer. A figure is the median, over all rounds, of the ratio (or difference) of
+these two runs. OpenVINO and MNN compute with one thread.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ import lar
 RESNET18_ONNX = str(LARGE / "resnet18.onnx")
 APP = str(Path(LAR).with_name("benchmark_app"))
 ASKED_OF_APP = ("-d", "CPU", "-api", "sync", "-hint", "none", "-nstreams", "1", "-nthreads", "1")
-# In the type of the model; else it puts a conversion in front.
+# The model's own dtype: for another dtype, benchmark_app adds a conversion before the model.
 TYPES = ("-infer_precision", "f32", "-ip", "f32")
-# Untimed and timed iterations, of one operator too.
+# Untimed and timed iterations: of a network, and of a model with a single operator.
 COUNTS, MANY = (10, 100), (1000, 20_000)
 KEPT = tempfile.TemporaryDirectory()
 ITEMS, RESULTS = 20_000, 10_000
 
 
 class Made:
-    """What is made for the commands of figures, once."""
+    """Files that the measured commands need; each file is made when it is first used."""
 
     @cached_property
     def items(self) -> str:
-        """Write small items into a folder, and their classes beside it."""
+        """Write the small items of a data set into a folder, and a file of labels beside it."""
         folder = Path(KEPT.name, "items")
         folder.mkdir()
         for number in range(ITEMS):
@@ -66,7 +66,7 @@ class Made:
 
     @cached_property
     def results(self) -> str:
-        """Write results that differ in how long they took, into a folder."""
+        """Write results of runs, which differ in `wall_seconds`, into a folder."""
         folder = Path(KEPT.name, "results")
         folder.mkdir()
         result = run_model(ONE_OPERATOR, iter=10).to_dict()
@@ -77,7 +77,7 @@ class Made:
 
     @cached_property
     def store(self) -> str:
-        """Add those results to a store."""
+        """Add the files of `results` to a store, and return the path of the store."""
         path = f"{KEPT.name}/store"
         results = map(str, Path(self.results).iterdir())
         run_well(LAR, "history", "add", "--store", path, *results)
@@ -88,7 +88,7 @@ FIGURES = Figures("bench", made=Made())
 
 
 def search_seconds() -> float:
-    """Return the seconds of the first iteration of `lar --fast-run`, which searches."""
+    """Return the seconds of the first iteration of `lar --fast-run`, which searches algorithms."""
     return run_model(MOBILENET, fill="ones", fast_run=True, iter=1).warmup.end_to_end[0]
 
 
@@ -97,7 +97,7 @@ def bare_search_seconds() -> float:
 
 
 def times_of_app(model: str) -> Times:
-    """Return the times that `benchmark_app` prints, in hundredths of a millisecond."""
+    """Return the times that `benchmark_app` prints in milliseconds, with two decimal places."""
     asked = (*ASKED_OF_APP, *TYPES, "-niter", str(COUNTS[1]))
     printed = run_well(APP, "-m", model, *asked).stdout
     found = (re.search(rf"{name}:\s+([0-9.]+) ms", printed) for name in ("Median", "Min"))
@@ -106,7 +106,7 @@ def times_of_app(model: str) -> Times:
 
 @cache
 def file_for(engine: str, model: str) -> str:
-    """Return the file of an `.onnx` that an engine takes: MNN has a format of its own."""
+    """Return the file that an engine loads for an `.onnx`: MNN needs a conversion to `.mnn`."""
     if engine != "mnn":
         return model
     place = str(Path(KEPT.name, f"{Path(model).stem}.mnn"))
@@ -115,7 +115,10 @@ def file_for(engine: str, model: str) -> str:
 
 
 def add_times(name: str, field: str, model: str, counts: tuple[int, int], engine: str = "") -> None:
-    """Append a comparison of one of the `Times`, with untimed and with timed iterations."""
+    """Append a figure that compares one field of `Times`, such as the median.
+
+    `counts` has the number of untimed and of timed iterations.
+    """
     options: dict[str, Any] = {"engine": engine, "multithread": 1} if engine else {}
 
     def read_ours() -> Times:
@@ -154,13 +157,13 @@ def median_of(result: lar.RunResult) -> float:
 
 @cache
 def search_once() -> tuple[lar.RunResult, str]:
-    """Search the algorithms of ResNet50 once; return the run, and the file of what it found."""
+    """Search algorithms for ResNet50 once; return the run, and the cache file that it wrote."""
     cache = str(Path(KEPT.name, "resnet50.cache"))
     return run_with("--fast-run", "--fast-run-algo-policy", cache), cache
 
 
 def measure_setting(flags: Sequence[str], settings: Settings) -> Outcome:
-    """Measure a setting: latency in relation to the default, warm-up, peak memory."""
+    """Measure a setting: its latency divided by the default's, its warm-up and its peak memory."""
     asked = [search_once()[1] if word == "FILE" else word for word in flags]
     runs = []
 

@@ -1,8 +1,9 @@
-"""Times dumps and comparisons against peers, side by side, and how comparisons grow.
+"""Times dumps and comparisons against peers, in turns, and how the time grows with the model.
 
     uv run python tools/bench_dumps.py [--count N] [FIGURE ...]
 
-The dumps are those of every layer of ResNet50, made by two runs of other algorithms.
+The compared dumps have the tensors of every layer of ResNet50. They come from two runs in which MKL
+used different algorithms.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ from real_networks import RealNetwork, network_of
 from real_pairs import side_of_model, write_network
 
 ONCE = ("--iter", "1", "--warmup-iter", "0")
-FAULT = 1.5  # what a weight is multiplied by
+FAULT = 1.5  # a faulty weight is multiplied by this
 
-# What the comparing itself takes, and reading both folders and comparing bytes: in one process,
-# without its start. The files are in the page cache and all is imported before.
+# A script that times a piece of code in a new process, without the start of the process. Before the
+# timing, modules are imported and the files are read into the page cache. The code either compares
+# two dumps with lar, or reads both folders and compares the bytes.
 TIMED = """
 import os, sys, tempfile, time
 {prepared}
@@ -58,7 +60,7 @@ KEPT = tempfile.TemporaryDirectory()
 
 
 class Made:
-    """What is made for the commands of figures, once; it goes away with the process."""
+    """Files that the measured commands need; each is made once, and removed at the end."""
 
     @cached_property
     def dumps(self) -> tuple[str, str]:
@@ -70,7 +72,7 @@ class Made:
 
     @cached_property
     def chain(self) -> str:
-        """Write a chain without a fault; return it as a side."""
+        """Write a chain without a fault; return the chain as a side of a comparison."""
         return chain_sides(Path(KEPT.name), 4000)[1]
 
 
@@ -79,12 +81,12 @@ FIGURES = Figures("bench_dumps", made=MADE)
 
 
 def read_figure(code: str, *arguments: str) -> float:
-    """Seconds that a script prints."""
+    """Run a Python script, and return the seconds that it prints."""
     return float(run_quietly([PYTHON, "-c", code, *arguments]).stdout)
 
 
 def time_added(plain: str, dumping: str) -> Measure:
-    """Return what measures the seconds that a dump adds to a whole process."""
+    """Return a function that measures how many seconds a dump adds to a whole process."""
     without, dumped = (measure_of("dump", command) for command in (plain, dumping))
     return lambda: dumped() - without()
 
@@ -111,7 +113,10 @@ FIGURES.versus("dump-bare", ADDED, BARE_ADDED)
 
 
 def make_chain(nodes: int) -> RealNetwork:
-    """Return Conv, Add, Relu and Mul one behind the other; numbers neither grow nor vanish."""
+    """Return a network that repeats Conv, Add, Relu and Mul, one after the other.
+
+    The numbers in the network neither grow nor vanish.
+    """
     weights, lines = ["float scale = {0.9}"], []
     for layer in range(nodes // 4):
         weight, shift = f'"layer{layer}.rotation"', f'"layer{layer}.shift"'
@@ -127,8 +132,10 @@ def make_chain(nodes: int) -> RealNetwork:
 
 
 def chain_sides(folder: Path, nodes: int) -> tuple[str, str]:
-    """Write a chain with a fault eight nodes before its end, and as it should be; return them as
-    sides. An earlier fault would fade before the output."""
+    """Write two chains, one with a fault and one without; return both as sides of a comparison.
+
+    The fault is eight nodes before the end, since an earlier fault would fade before the output.
+    """
     right, faulty = make_chain(nodes), make_chain(nodes)
     alter_constant(f"layer{nodes // 4 - 2}.rotation", times(FAULT))(faulty.model)
     places = folder / f"chain{nodes}.faulty.onnx", folder / f"chain{nodes}.onnx"
@@ -138,7 +145,7 @@ def chain_sides(folder: Path, nodes: int) -> tuple[str, str]:
 
 
 def dumps_of(sides: Sequence[str]) -> list[str]:
-    """Return dumps of models that `write_pair` wrote."""
+    """Dump all tensors of models that `chain_sides` wrote; return the folders of the dumps."""
     folders = []
     for side in sides:
         model, *flags = side.split()

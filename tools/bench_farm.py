@@ -1,12 +1,13 @@
-"""Runs made by Dask workers against the same runs made one after the other: what a farm costs.
+"""Measures what a farm costs: runs on Dask workers, against the same runs one after the other.
 
     uv run python tools/bench_farm.py [--count N]
 
-Starts a scheduler and workers on this machine, kills one worker halfway, and prints how many
-results came, and what a run costs beside its own time: the time of the workers that live on,
-shared out between the runs, without what the runs themselves took; and the CPU time of all that is
-neither the run nor what starts it. A scripted engine that sleeps shows the farm alone; with a
-real model the workers compete for the CPUs of one machine, and wait for each other.
+The tool starts a scheduler and workers on this machine, and kills one worker halfway. It prints how
+many results came, and two costs for each run. The first cost is time: the time of the workers that
+were not killed, minus the time of the runs themselves, divided by the number of runs. The second
+cost is CPU time: that of the scheduler, the workers and this process, without the processes that
+make runs. With a scripted engine that only sleeps, the costs are those of the farm alone. With a
+real model, the workers also compete for the CPUs of one machine, and wait for each other.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from lar.running.plan import plan_run
 from tests.farm.conftest import LocalCluster
 
 WORKERS = ("one", "two", "three", "four")
-SECONDS = 0.1  # of an iteration of the scripted engine
+SECONDS = 0.1  # duration of an iteration of the scripted engine
 FIGURES = Figures("bench_farm")
 
 
@@ -44,7 +45,7 @@ def measure_model(settings: Settings) -> Outcome:
 
 
 def measure(settings: Settings, model: str) -> Outcome:
-    """Make runs of a model by workers, of which one is killed halfway, and a few here."""
+    """Make runs of a model on workers, one of which is killed halfway, and a few runs here."""
     count = settings.repetitions
     specs = [plan_run(model, {"iter": 3, "seed": number}) for number in range(count)]
     here = statistics.median(time_here(model, number) for number in range(5))
@@ -64,7 +65,7 @@ def measure(settings: Settings, model: str) -> Outcome:
         after = cpu_seconds_of(pids)
         cpu = sum(after[pid] - before.get(pid, 0.0) for pid in after) / count
     ok = [result for result in results if result.status == "ok"]
-    # Of the killed one nothing is counted: what it had made is made again.
+    # The killed worker is not counted, as another worker makes its runs again.
     beside = (wall * (len(WORKERS) - 1) - sum(result.wall_seconds for result in ok)) / count
     return Outcome(
         f"{len(ok)} of {count}; {1e3 * beside:.0f} ms beside a run, {1e3 * cpu:.0f} ms of CPU; "
@@ -74,10 +75,10 @@ def measure(settings: Settings, model: str) -> Outcome:
 
 
 def cpu_seconds_of(pids: Iterable[int]) -> dict[int, float]:
-    """Return the CPU time of the processes of a farm that live, without what makes their runs."""
+    """Return the CPU time of each living process of a farm, except the processes of runs."""
     found = {}
     for process in map(psutil.Process, filter(psutil.pid_exists, pids)):
-        # Beside each worker stands the process that makes its runs; this one has workers.
+        # Children of workers are counted too. This process's children are in `pids` already.
         beside = [] if process.pid == os.getpid() else process.children()
         for each in (process, *beside):
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -87,7 +88,7 @@ def cpu_seconds_of(pids: Iterable[int]) -> dict[int, float]:
 
 
 def time_here(model: str, seed: int) -> float:
-    """Return how long a run takes on this machine, in a worker process as ever."""
+    """Return how long a run takes on this machine, in a worker process, without a farm."""
     began = time.monotonic()
     run_model(model, iter=3, seed=seed)
     return time.monotonic() - began

@@ -1,9 +1,10 @@
-"""Measures what `lar compare` finds: planted faults, and nothing where nothing is wrong.
+"""Measures whether `lar compare` finds planted faults, and finds nothing in correct models.
 
     uv run python tools/bench_numbers.py [--keep FOLDER] [--only TEXT] [FIGURE ...]
 
-prints a table; the pairs that came out otherwise than wanted stand below it, each with the command
-that repeats it. Models and dumps are made anew in a temporary folder, or once in FOLDER.
+prints a table, and below the table each pair with an unwanted result, with the command that repeats
+the comparison. Models and dumps are made anew in a temporary folder; with --keep, they are made
+once, in FOLDER.
 """
 
 from __future__ import annotations
@@ -41,8 +42,11 @@ FIGURES = Figures("bench_numbers")
 
 
 class Compared(NamedTuple):
-    """A pair that was compared: what it is called, what repeats that, and what was found, or why
-    it cannot be compared."""
+    """A pair that was compared.
+
+    `name` is the name of the pair, and `command` has the arguments of `lar compare` that repeat the
+    comparison. `found` is the comparison, or a text that says why the pair cannot be compared.
+    """
 
     name: str
     command: str
@@ -53,10 +57,10 @@ class Compared(NamedTuple):
 
 
 def measure_faults(group: str, most_missed: int, isolate: bool, settings: Settings) -> Outcome:
-    """Count the planted faults that are named in each pair which shows them.
+    """Count the planted faults that lar names in every pair that shows the fault.
 
-    Of two at once either will do, but both are wanted with `isolate`; no other operator may be
-    named.
+    If a pair has two faults, it is enough that lar names one; with `isolate`, lar must name both.
+    A pair fails if lar names an operator without a fault.
     """
     cases = [each for each in chosen(settings, faulty_cases()) if each.group == group]
     faults: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -88,7 +92,7 @@ for name, group, most_missed in (
 
 
 def find_problem(case: Case, found: Comparison | str, *, isolate: bool) -> str:
-    """Return what is wrong with what was found of a pair with a fault, empty if nothing is."""
+    """Return why the result for a pair with a fault is wrong; empty if the result is right."""
     if isinstance(found, str):
         return found
     wrong = [each for each in found.culprits if not any(names_it(each, it) for it in case.faults)]
@@ -102,7 +106,7 @@ def find_problem(case: Case, found: Comparison | str, *, isolate: bool) -> str:
     return ""
 
 
-# What engines and quantisers add to the name of a tensor or an operator.
+# Texts that engines and quantisers add to the name of a tensor or an operator.
 ADDED = re.compile(
     r"(_nchwc|_quant(ized)?|_QuantizeLinear(_Input|_Output)?|_DequantizeLinear(_Output)?"
     r"|/duplicated|_matmul|/MatMulAddFusion|\.(scaled|half|narrow|signed))$"
@@ -119,7 +123,7 @@ def is_one_of(operator: OperatorFacts, names: frozenset[str]) -> bool:
 
 
 def is_named(operator: OperatorFacts, name: str) -> bool:
-    """Return whether an operator is that one, or a part of it."""
+    """Return whether an operator has this name, or is a part of the operator with this name."""
     words = [
         operator.output.removeprefix("part of "),
         operator.name.partition("[")[0],
@@ -130,7 +134,7 @@ def is_named(operator: OperatorFacts, name: str) -> bool:
 
 
 def shorter(word: str) -> Iterator[str]:
-    """Yield a name, and what is left of it without what was added, again and again."""
+    """Yield a name, then the name without the last text in `ADDED`, until none is left."""
     word = word.removeprefix("part of ")
     yield word
     while ADDED.search(word):
@@ -183,12 +187,12 @@ def measure_real(settings: Settings) -> Outcome:
 def compare_sides(
     sides: tuple[str, str], *, isolate: bool = False, only: str = "outputs"
 ) -> Comparison | str:
-    """Compare two command lines; return why that is not possible as text."""
+    """Compare the models of two command lines; return a text if they cannot be compared."""
     try:
         found = lar.compare(*sides, isolate=isolate, only=only)
         assert isinstance(found, Comparison)
         return found
-    except Exception as error:  # a bug of lar's is a row among the others
+    except Exception as error:  # a bug of lar is reported as a row
         return f"{type(error).__name__}: {error}"
 
 
@@ -201,8 +205,11 @@ VERDICTS = (
 
 
 class Judged(NamedTuple):
-    """What a comparison with an edited model came to: one of `VERDICTS`, whether it names others
-    too, and a row that says so."""
+    """The result of a comparison with an edited model.
+
+    `verdict` is one of `VERDICTS`. `others` is true if lar also named operators that are neither
+    edited nor next to an edited operator. `row` is the line to print.
+    """
 
     verdict: str
     others: bool
@@ -225,7 +232,7 @@ def measure_edits(settings: Settings) -> Outcome:
 
 
 def judge_edit(folder: Path, only: str, number: int) -> Judged | None:
-    """Compare an edited model with its original."""
+    """Compare an edited model with the original model, and judge what lar found."""
     network, form = SUBJECTS[number % len(SUBJECTS)]
     if only not in f"{number:03}: {network} {form}":
         return None
@@ -243,7 +250,7 @@ def judge_edit(folder: Path, only: str, number: int) -> Judged | None:
 
 
 def judge_culprits(found: Comparison | str, edit: Edited) -> tuple[str, str]:
-    """Return one of `VERDICTS`, and what is blamed in words."""
+    """Return one of `VERDICTS`, and a text that lists the operators that lar blames."""
     if isinstance(found, str):
         return "wrong", found
     if not found.culprits:
@@ -267,7 +274,7 @@ def judge_culprits(found: Comparison | str, edit: Edited) -> tuple[str, str]:
 
 
 def compare_cases(folder: Path, cases: Sequence[Case], isolate: bool = False) -> list[Compared]:
-    """Compare the dumps of some cases, which are made where they are not there yet."""
+    """Compare the dumps of some cases; dumps that do not exist yet are made first."""
     make_dumps(folder, cases)
     return [compare_case(folder, case, isolate=isolate) for case in cases]
 
@@ -281,7 +288,7 @@ def compare_case(folder: Path, case: Case, *, isolate: bool = False) -> Compared
             return Compared(case.name, shlex.join(sides), problem)
     found = compare_sides(sides, isolate=isolate)
     if case.faults and isinstance(found, Comparison) and found.same:
-        # What does not reach the outputs shows where all tensors decide.
+        # A fault that does not reach the outputs shows if all tensors are compared.
         found = compare_sides(sides, isolate=isolate, only="common")
     return Compared(case.name, shlex.join(sides), found)
 

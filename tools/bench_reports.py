@@ -1,8 +1,8 @@
-"""Measures what profiles and their reports cost, and what reports say.
+"""Measures the cost of profiles and their reports, and whether reports are right.
 
     uv run python tools/bench_reports.py [--count N] [--budget S] [--seed N] [FIGURE ...]
 
-prints tables of `lar help benchmarks`. Large models are made in `models/large` first.
+prints tables of `lar help benchmarks`. Large models are first made in `models/large`.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ from lar.running.bench import MOST_TRIED, plan_plain, race
 
 ADVISED = (*SMALL, str(LARGE / "resnet18.mge"))
 COMPARE_SECONDS = 40.0
-# A choice of a winner that gains less may have been taken for what was noise.
+# A smaller gain of a choice may be noise, even if the search has chosen it.
 NOISE = 0.03
 MANY_ITERATIONS = 5000
-FIRST_PROFILES = 10  # of a day, after which the peak of a machine is known
+FIRST_PROFILES = 10  # the first ones measure the machine's peak
 MB = 1e6
 
 FOLDER = tempfile.TemporaryDirectory()
 
 
 class Made:
-    """What is made for the figures of ResNet50, once."""
+    """Files that the figures of ResNet50 need; they are made once."""
 
     @cached_property
     def profiles(self) -> tuple[str, str]:
-        """Make a profile, and the engine's own."""
+        """Make a profile in lar's format, and the profile in the engine's own format."""
         raw = new_place()
         return profile_of(RESNET50, iter=100, profile_raw=raw)[0], raw
 
@@ -66,26 +66,26 @@ FIGURES = Figures("bench_reports", budget_seconds=20.0, made=MADE)
 
 
 def new_place(name: str = "profile.json") -> str:
-    """Return where a file is to be written, in a folder of its own."""
+    """Return the path for a new file, in a new folder."""
     return str(Path(tempfile.mkdtemp(dir=FOLDER.name), name))
 
 
 def profile_of(model: str, **options: Any) -> tuple[str, lar.RunResult]:
-    """Profile a model; return the file, and the run."""
+    """Profile a model; return the path of the profile, and the result of the run."""
     place = new_place()
     return place, run_model(model, fill="ones", profile=place, **options)
 
 
-# What they cost
+# What profiles and reports cost
 
 
 @FIGURES.row("styles")
 def measure_styles(settings: Settings) -> Outcome:
     most, profile = Cost(0.0, 0.0, 0.0, 0.0), MADE.profiles[0]
     for style in STYLES:
-        if style == "tensorboard":  # what it takes is its plugin's
+        if style == "tensorboard":  # the cost would be that of the plugin
             continue
-        # Styles that take two profiles compare one with itself.
+        # Styles for two profiles compare the profile with itself.
         profiles = [profile] * STYLES[style].profiles[0]
         words = (LAR, "report", *profiles, "--style", style, "--html", new_place("page.html"))
         costs = [cost_of(*words) for _ in repeat(settings)]
@@ -101,8 +101,11 @@ def measure_styles(settings: Settings) -> Outcome:
 
 
 def reported_with_profile(model: str) -> float:
-    """Return the median iteration that a run with `--profile` reports over that of a run without;
-    the note compares the iterations that the profiler records with it."""
+    """Return the median iteration of a run with `--profile`, divided by that of a run without.
+
+    A printed line also has the median of the iterations in the profile, divided by the median that
+    the run with `--profile` reports.
+    """
     run, plain = profile_of(model, iter=100)[1], run_model(model, iter=100)
     samples = run.profiled, run.samples, plain.samples
     recorded, *reported = (statistics.median(it.end_to_end) for it in samples)
@@ -112,8 +115,11 @@ def reported_with_profile(model: str) -> float:
 
 @FIGURES.row("kept")
 def measure_kept(settings: Settings) -> Outcome:
-    """Profile thousands of iterations, when it is known what the machine reaches: the first
-    profiles of a day measure that, in processes of their own."""
+    """Profile thousands of iterations, and measure the memory and the size of the files.
+
+    The machine's peak is measured before, since lar would otherwise measure it, in additional
+    processes, during the first profiles of a day.
+    """
     for threads in {1, len(usable_cpus())}:
         for _ in range(FIRST_PROFILES):
             find_peak(threads)
@@ -135,7 +141,7 @@ def measure_kept(settings: Settings) -> Outcome:
     )
 
 
-# What they say
+# What reports say
 
 
 FIGURES.row("joined")(report_differences.measure_joined)
@@ -145,8 +151,10 @@ FIGURES.row("slower")(report_differences.measure_slower)
 
 @FIGURES.row("accounts")
 def measure_accounts(settings: Settings) -> Outcome:
-    """Profile models, and compare the sum of what the report names, which leaves out Other, with
-    the iterations as the run measured them."""
+    """Profile models, and compare the time that the report explains with the measured iterations.
+
+    The explained time is the sum of all parts of the report except Other.
+    """
     off = []
     for at in repeat(settings):
         model = SMALL[at % len(SMALL)]
@@ -167,7 +175,7 @@ def measure_accounts(settings: Settings) -> Outcome:
 
 @FIGURES.row("plain")
 def measure_plain(settings: Settings) -> Outcome:
-    """Take turns between runs with and without `--profile`, of four models."""
+    """Run four models with and without `--profile`, in turns, and compare the medians."""
     verdicts = []
     for model in SMALL:
         turns = [[math.log(reported_with_profile(model))] for _ in repeat(settings)]
@@ -184,8 +192,11 @@ def measure_plain(settings: Settings) -> Outcome:
 
 @FIGURES.row("advice")
 def measure_advice(settings: Settings) -> Outcome:
-    """Follow the first suggestion for models, beside the run that was profiled; and look whether
-    the choice that helps most of what `lar tune` finds is among the first three."""
+    """Check that suggestions for models help, and that the best choice is among them.
+
+    A run with the first suggestion must not be slower than the profiled run. Of the choices that
+    `lar tune` finds, the choice with the largest gain must be among the first three suggestions.
+    """
     make_large("resnet18")
     slower, missing, named = 0, 0, []
     for at in repeat(settings):
@@ -212,8 +223,10 @@ def measure_advice(settings: Settings) -> Outcome:
 
 
 def best_choice_of(result: TuneResult) -> str:
-    """Return the choice of the winner of a search that helps most alone, empty where none helps by
-    more than noise."""
+    """Return the winner's choice that gains most when it is made alone.
+
+    The text is empty if no choice alone gains more than noise.
+    """
     winner = best_of(result)
     ratios = {
         each.choices[0]: each.ratio

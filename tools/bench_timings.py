@@ -1,9 +1,9 @@
-"""Measures how far lar's timings can be trusted, beside other work that it makes itself.
+"""Measures how far lar's timings can be trusted while other processes disturb the machine.
 
     uv run python tools/bench_timings.py [--count N] [--budget S] [--seed N] [FIGURE ...]
 
-prints a table of `lar help benchmarks`. All figures with all repetitions take some hours;
-`--count` makes fewer of each.
+prints a table of `lar help benchmarks`. All figures with all repetitions take some hours; `--count`
+sets a smaller number of repetitions. The tool starts the disturbing processes itself.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from lar.records.run import RunContext
 from lar.running.plan import plan_run
 from lar.running.rounds import TurnTaker, await_all
 
-# Where hogs have a part of the CPUs, two threads are disturbed nearly all the time.
+# With two threads, nearly every iteration would be disturbed by the hogs.
 ONE_THREAD = f"{MOBILENET_ONNX} --multithread 1"
-LAYERS = 33  # one more is 3 % of the time
+LAYERS = 33  # one more layer adds 3 % to the time
 RECORDED_LAYERS, RECORDINGS = 8, 8
-PIECE = 100  # iterations, some tenths of a second
+PIECE = 100  # iterations, which take some tenths of a second
 RATE, LOAD = 20.0, 0.6
-# Turns of lar and of a peer in two processes, the iterations of each, and untimed ones before.
+# Turns of lar and of a peer, timed iterations in a turn, and untimed iterations before them.
 TURNS, IN_TURN, UNTIMED = 40, 20, 3
 FIGURES = Figures("bench_timings", budget_seconds=60.0)
 
@@ -70,7 +70,7 @@ def measure_slower(settings: Settings) -> Outcome:
 
 @FIGURES.row("order")
 def measure_order(settings: Settings) -> Outcome:
-    """Compare two optimisation levels that are easily taken the wrong way round."""
+    """Compare two optimisation levels, of which noise easily makes the wrong one look faster."""
     levels = (f"{ONE_THREAD} --graph-optimization-level {level}" for level in ("basic", "all"))
     verdicts = compare_disturbed(settings, *levels)
     right = sum(verdict == "faster" for verdict, _ in verdicts)
@@ -78,8 +78,10 @@ def measure_order(settings: Settings) -> Outcome:
 
 
 def compare_disturbed(settings: Settings, *specs: str) -> list[tuple[str, float]]:
-    """Compare two specs again and again; return the verdict on the second, and the seconds that it
-    took."""
+    """Compare two variants again and again while the machine is disturbed.
+
+    Return, for each comparison, the verdict on the second variant and the seconds it took.
+    """
     verdicts: list[tuple[str, float]] = []
     with disturbed(settings.seed):
         for number in repeat(settings):
@@ -88,7 +90,7 @@ def compare_disturbed(settings: Settings, *specs: str) -> list[tuple[str, float]
             )
             difference = result.variants[1].difference
             note(f"{result.wall_seconds:.1f} s, {result.rounds} rounds: {difference}")
-            # Without one the budget was spent before there was anything to judge.
+            # No difference: the budget was spent before anything could be judged.
             verdict = difference.verdict if difference else "not judged"
             verdicts.append((verdict, result.wall_seconds))
     return verdicts
@@ -102,7 +104,7 @@ def measure_spread(settings: Settings) -> Outcome:
     reported, means = [], []
     with disturbed(settings.seed):
         for _ in repeat(settings):
-            # So long that some moments are quiet: a shorter run may lie within one burst.
+            # Long enough for some quiet moments: a short run may lie within one burst of work.
             result = run_model(MOBILENET_ONNX, fill="ones", multithread=1, duration=3)
             reported.append(reported_median(result))
             means.append(statistics.fmean(result.samples.end_to_end))
@@ -112,7 +114,7 @@ def measure_spread(settings: Settings) -> Outcome:
 
 
 def reported_median(result: lar.RunResult) -> float:
-    """Return the median that a run's summary says to trust."""
+    """Return the median that a run's summary recommends."""
     summary = result.summary
     assert summary
     medians = {"undisturbed latency": summary.undisturbed_median, "cpu": summary.cpu_median}
@@ -121,8 +123,12 @@ def reported_median(result: lar.RunResult) -> float:
 
 @FIGURES.row("coverage")
 def measure_coverage(settings: Settings) -> Outcome:
-    """Play noise that was recorded beside a model, whose median is known, and count the intervals
-    that hold it. It is recorded several times: no two times are alike."""
+    """Count how many confidence intervals contain the true median.
+
+    The times of a model are recorded while the machine is disturbed. A scripted engine then plays
+    random pieces of a recording, whose median is known. There are several recordings, since noise
+    differs from time to time.
+    """
     chance = random.Random(settings.seed)
     recordings = [record_times(settings, settings.seed + it, 8000) for it in range(RECORDINGS)]
     held = known = 0
@@ -139,10 +145,11 @@ def measure_coverage(settings: Settings) -> Outcome:
 
 
 def resample(values: Sequence[float], chance: random.Random) -> Iterator[float]:
-    """Yield values for ever, in pieces as they follow each other, of random lengths and places.
+    """Yield values for ever, in pieces of random length, each from a random place in `values`.
 
-    This is the stationary bootstrap (D. N. Politis and J. P. Romano, 1994): neighbours stay
-    correlated as they were, and the median is that of all values, however it drifted meanwhile.
+    This is the stationary bootstrap (D. N. Politis and J. P. Romano, 1994). Within a piece, the
+    order is kept, so that neighbours stay correlated. The expected median is that of all `values`,
+    even if they drift.
     """
     while True:
         place = chance.randrange(len(values))
@@ -153,8 +160,10 @@ def resample(values: Sequence[float], chance: random.Random) -> Iterator[float]:
 
 
 def record_times(settings: Settings, seed: int, count: int) -> list[float]:
-    """Return the times of a model's iterations, of some milliseconds, while the machine is
-    disturbed."""
+    """Return the times of a model's iterations while the machine is disturbed.
+
+    Each iteration takes some milliseconds.
+    """
     with disturbed(seed):
         model = write_chain(settings.folder, RECORDED_LAYERS)
         result = run_model(model, fill="ones", iter=count)
@@ -166,7 +175,7 @@ def record_times(settings: Settings, seed: int, count: int) -> list[float]:
 
 @FIGURES.row("added")
 def measure_added(settings: Settings) -> Outcome:
-    """Measure the time between iterations: all that is read there, and the loop itself."""
+    """Measure the time between iterations, in which lar reads counters and runs its loop."""
     longest = 0.0
     for model, threads in itertools.product((MOBILENET_ONNX, MOBILENET), (None, 2)):
         runs = (
@@ -179,7 +188,7 @@ def measure_added(settings: Settings) -> Outcome:
 
 
 def gaps_of(samples: Any) -> Iterator[float]:
-    """Yield the seconds between the end of an iteration and the begin of the next."""
+    """Yield the seconds from the end of each iteration to the start of the next iteration."""
     ends = [began + took for began, took in zip(samples.began, samples.end_to_end, strict=True)]
     yield from (began - ended for ended, began in zip(ends, samples.began[1:], strict=False))
 
@@ -191,10 +200,10 @@ def measure_bare_loop(settings: Settings) -> Outcome:
 
 @FIGURES.row("onnxruntime-test")
 def measure_onnxruntime_test(settings: Settings) -> Outcome:
-    """Compare the mean of an `.onnx` with what ONNX Runtime's own test prints.
+    """Compare lar's mean time of an `.onnx` with the mean that ONNX Runtime's own test prints.
 
-    That includes what Python does in each call, some 10 us, which lar leaves out: the model is so
-    long that this is a thousandth of it.
+    The test also counts the time that Python takes for each call, some 10 us, which lar leaves out.
+    So the model is large: 10 us are a thousandth of its time.
     """
     model = write_chain(settings.folder, 3 * LAYERS)
     return measure_agreement(settings, "onnxruntime-test", model, statistics.fmean)
@@ -203,8 +212,10 @@ def measure_onnxruntime_test(settings: Settings) -> Outcome:
 def measure_agreement(
     settings: Settings, peer: str, model: str, centre: Callable[[Sequence[float]], float]
 ) -> Outcome:
-    """Compare lar with a peer as `lar bench` compares variants: fresh processes, which take turns,
-    of which one computes at a time."""
+    """Compare lar with a peer in the way in which `lar bench` compares variants.
+
+    Each round starts fresh processes. They take turns, so that only one computes at a time.
+    """
     rounds = [play_round(settings, peer, model, centre) for _ in repeat(settings)]
     found = compare_pairs(rounds)
     if found is None or found.interval is None:
@@ -216,7 +227,7 @@ def measure_agreement(
 def play_round(
     settings: Settings, peer: str, model: str, centre: Callable[[Sequence[float]], float]
 ) -> list[float]:
-    """Return the logarithms of lar's times over the peer's, of neighbouring turns."""
+    """Return log(lar's time / the peer's time) for each pair of neighbouring turns."""
     spec = plan_run(model, parse_values({"fill": "ones"}))
     with contextlib.ExitStack() as stack:
         ours = TurnTaker(stack, spec, RunContext(work_folder=str(settings.folder)))
@@ -236,8 +247,11 @@ def play_round(
 
 @contextlib.contextmanager
 def peer_process(peer: str, model: str) -> Iterator[Callable[[int], float]]:
-    """Yield what has a process of `peers.py` make iterations, and returns the seconds of one. It is
-    stopped between its turns as lar's are."""
+    """Start a process of `peers.py`; yield a function that lets the process compute for one turn.
+
+    The function returns the seconds of an iteration. Between turns, the process is stopped, as lar
+    stops its worker.
+    """
     with subprocess.Popen(
         [*PEERS, peer, model], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -265,8 +279,10 @@ def peer_process(peer: str, model: str) -> Iterator[Callable[[int], float]]:
 
 @FIGURES.row("queue")
 def measure_queue(settings: Settings) -> Outcome:
-    """Serve requests for real, and compare the mean wait with the theory for the arrivals and
-    service times measured."""
+    """Serve requests in real time, and compare the mean wait with the wait that theory gives.
+
+    The theory gets the measured arrivals and service times.
+    """
     chance, mean = random.Random(settings.seed), LOAD / RATE
     times = [mean * chance.uniform(0.5, 1.5) for _ in range(1000)]
     model = write_times(settings, times, True)
@@ -279,8 +295,11 @@ def measure_queue(settings: Settings) -> Outcome:
 
 @FIGURES.row("long-queue")
 def measure_long_queue(settings: Settings) -> Outcome:
-    """The same with the clock of the scripted engine, on which nothing is late, and with so many
-    requests that their mean is near that of the theory for their rate."""
+    """Serve requests on the scripted engine's own clock, and compare the mean wait with theory.
+
+    On this clock, nothing is late. There are so many requests that their mean wait is near the
+    expected wait for their rate.
+    """
     chance, mean = random.Random(settings.seed), LOAD / RATE
     model = write_times(settings, [chance.gammavariate(4, mean / 4) for _ in range(10_000)])
     result = run_model(model, rate=RATE, iter=settings.repetitions, seed=settings.seed)
@@ -300,7 +319,7 @@ def compare_waits(waits: Sequence[float], expected: float) -> Outcome:
 
 
 def write_chain(folder: Path, layers: int) -> str:
-    """Write a model of that many equal convolutions, whose output is small; return its path."""
+    """Write a model of `layers` equal convolutions with a small output; return the path."""
     weights = [f"float[32,32,3,3] w{number}" for number in range(layers)]
     nodes = [f"x{it + 1} = Conv <pads = [1,1,1,1]> (x{it}, w{it})" for it in range(layers)]
     nodes.append(f"mean = GlobalAveragePool (x{layers})")
@@ -311,7 +330,7 @@ def write_chain(folder: Path, layers: int) -> str:
 
 
 def write_times(settings: Settings, times: Sequence[float], real_time: bool = False) -> str:
-    """Write a model of the scripted engine that plays these times; return its path."""
+    """Write a model of the scripted engine whose iterations take these times; return its path."""
     return write_script(
         settings.folder,
         inputs=[{"name": "data", "dtype": "float32", "shape": [1]}],

@@ -1,9 +1,9 @@
-"""Measures what `lar tune` finds: the right engine, the best settings, and nothing twice.
+"""Measures whether `lar tune` finds the best engine and settings, and repeats no work.
 
     uv run python tools/bench_tune.py [--count N] [--budget S] [--seed N] [FIGURE ...]
 
-prints a table of `lar help benchmarks`. Large models are made in `models/large` first. All
-figures with all repetitions take some hours; `--count` makes fewer of each.
+prints a table of `lar help benchmarks`. Large models are first made in `models/large`. All figures
+with all repetitions take some hours; `--count` sets a smaller number of repetitions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from lar.results.store import open_store
 ALLOWED: tuple[Allowed, ...] = ("engine-fixes", "engine-env")
 RIVALS = (MOBILENET, MOBILENET_ONNX)
 SMALL = (*DIGITS, *RIVALS)
-# Seconds in which a variant of a comparison is measured.
+# How long each variant of a comparison is measured.
 COMPARE_SECONDS = 20.0
 RIVAL_SECONDS = 8.0
 RIVAL_BUDGETS = (30.0, 60.0, 90.0)
@@ -45,7 +45,7 @@ FIGURES = Figures("bench_tune", budget_seconds=120.0)
 
 @FIGURES.row("resnet50")
 def measure_resnet50(settings: Settings) -> Outcome:
-    """Tune ResNet50, and compare the plain run with the result in fresh processes."""
+    """Tune ResNet50; compare the plain run and the tuned run, in fresh processes."""
     gains = [1 / ratio_of_tuned((RESNET50,), settings.budget_seconds)[0] for _ in repeat(settings)]
     return Outcome(", ".join(f"{gain:.2f}x" for gain in gains), all(gain > 1 for gain in gains))
 
@@ -63,8 +63,11 @@ def measure_short(settings: Settings) -> Outcome:
 
 
 def measure_rivals(settings: Settings, *, is_busy: bool) -> Outcome:
-    """Search with both formats as rivals, with short budgets, and compare each winner with that of
-    a long search by `lar bench`, on a machine that has become quiet again."""
+    """Search with short budgets, with both formats of a model as rivals.
+
+    If `is_busy` is true, the machine is disturbed during the search. Afterwards, on a quiet
+    machine, `lar bench` compares each winner with the winner of a long search.
+    """
     right, near, count = 0, 0, 0
     for number in repeat(settings):
         for seconds in RIVAL_BUDGETS:
@@ -86,7 +89,7 @@ def measure_rivals(settings: Settings, *, is_busy: bool) -> Outcome:
 
 @functools.cache
 def best_of_long_search() -> tuple[RankedCandidate, str]:
-    """Return the winner of the rivals' long search, and its settings file."""
+    """Return the winner of a long search among both formats, and its settings file."""
     found, tuned = tune(RIVALS, Path(tempfile.mkdtemp()), LONG_SECONDS, allowed=())
     return best_of(found), tuned
 
@@ -110,7 +113,7 @@ def measure_never_slower(settings: Settings) -> Outcome:
 
 @FIGURES.row("kills")
 def measure_kills(settings: Settings) -> Outcome:
-    """Kill a search at random moments until it ends; nothing that had ended is measured again."""
+    """Kill a search at random moments, and check that finished work is not repeated."""
     draw, kills, repeated, same = random.Random(settings.seed), 0, 0, 0
     for _ in repeat(settings):
         with tempfile.TemporaryDirectory() as place:
@@ -140,7 +143,7 @@ def measure_kills(settings: Settings) -> Outcome:
 def tune(
     models: Sequence[str], folder: Path, seconds: float, allowed: Sequence[Allowed] = ALLOWED
 ) -> tuple[TuneResult, str]:
-    """Tune a model; return the result and the settings file."""
+    """Tune a model; return the result and the path of the settings file."""
     folder.mkdir(exist_ok=True)
     settings = str(folder / "tuned.json")
     found = lar.tune(models, session=folder / "session", budget=seconds, allow=allowed)
@@ -149,19 +152,21 @@ def tune(
 
 
 def best_of(result: TuneResult) -> RankedCandidate:
-    """Return the best of a search that has measured something."""
+    """Return the best candidate of a search, which must have measured something."""
     assert result.best
     return result.best
 
 
 def singles_of(result: TuneResult) -> set[str]:
-    """Return the single choices that were tried."""
+    """Return the names of the candidates that make a single choice."""
     return {each.name for each in result.ranking if len(each.choices) == 1}
 
 
 def ratio_of_tuned(models: Sequence[str], seconds: float) -> tuple[float, str]:
-    """Tune a model; return the ratio of the best to the plain run, by `lar bench` afterwards, and
-    the verdict of the bench."""
+    """Tune a model; then compare the best candidate with the plain run by `lar bench`.
+
+    Return the time of the best candidate divided by that of the plain run, and the verdict.
+    """
     with tempfile.TemporaryDirectory() as place:
         found, tuned = tune(models, Path(place), seconds)
         best = best_of(found)
@@ -173,16 +178,21 @@ def ratio_of_tuned(models: Sequence[str], seconds: float) -> tuple[float, str]:
 def compare_settings(
     *sides: tuple[str, str], seconds: float = COMPARE_SECONDS
 ) -> tuple[float, str]:
-    """Compare two models, each with a settings file or none, by `lar bench`; return the ratio of
-    the second to the first, and the verdict. Each is measured for so many seconds."""
+    """Compare two models by `lar bench`, each with or without a settings file.
+
+    Each model is measured for `seconds`. Return the time of the second model divided by that of the
+    first, and the verdict.
+    """
     specs = [f"{model} --settings {file}" if file else model for model, file in sides]
     difference = lar.bench(specs, budget_seconds=2 * seconds).variants[1].difference
     return (difference.ratio, difference.verdict) if difference else (1.0, "")
 
 
 def kill_after(command: Sequence[str], seconds: float) -> bool:
-    """Start a command and kill it after so long, with all that it has started; return False where
-    it has ended before."""
+    """Start a command; kill it and all its processes after `seconds`.
+
+    Return False if the command has ended before.
+    """
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     ) as process:
@@ -195,8 +205,10 @@ def kill_after(command: Sequence[str], seconds: float) -> bool:
 
 
 def count_repeated(session: str) -> int:
-    """Return how many processes of a session that had failed, or searches that had ended, were made
-    again: what is ranked is measured again as long as it may win."""
+    """Return how many failed processes and finished searches of a session were repeated.
+
+    Other processes are not counted: a candidate is measured again as long as it may win.
+    """
     with open_store(session) as store:
         entries = store.entries()
     ends = Counter(

@@ -1,8 +1,8 @@
-"""Scales random weights by what a network makes of real pictures.
+"""Scales the random weights of a network so that real pictures give moderate numbers.
 
-Each convolution is followed by a batch norm whose statistics are measured on the pictures, and
-which is folded into the convolution at once: a dump with batch norms left in can't be loaded with
-most layout options. Without all this a deep random network saturates its outputs.
+For each convolution, the statistics of a batch norm are measured on the pictures. This batch norm
+is folded into the weights at once, since MegEngine cannot load a model with batch norms with most
+layout options. Without the scaling, the outputs of a deep random network would be saturated.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from megengine_twin import compute_node, make_weights
 from network import Array, Network, Node
 
 EPSILON = 1e-5
-# The softmax of 1000 such logits has its greatest value near 0.1: classes apart, none certain.
+# The largest value of the softmax of 1000 such logits is near 0.1: no class is certain.
 LOGIT_DEVIATION = 2.0
 
 
 def calibrate(network: Network, images: Array) -> None:
-    """Replace the weights of a network with one input and ReLUs for the scale of `images`."""
+    """Scale the weights of a network to suit `images`; the network has one input and ReLUs."""
     tensors = {network.inputs[0].name: Tensor(images)}
     last_reader = {name: node.name for node in network.nodes for name in node.inputs}
     for index, node in enumerate(network.nodes):
@@ -29,17 +29,17 @@ def calibrate(network: Network, images: Array) -> None:
             node = network.nodes[index] = _normalize(node, output.numpy())
             output = compute_node(node, make_weights(node), tensors)
         tensors[node.name] = output
-        # All activations of all images at once would take a gigabyte.
+        # Drop tensors that are no longer read: all activations together would take a gigabyte.
         for name in node.inputs:
             if last_reader[name] == node.name:
                 tensors.pop(name, None)
 
 
 def _normalize(node: Node, measured: Array) -> Node:
-    """Fold into the weights a batch norm of the node's output, whose values are `measured`.
+    """Return the node with a batch norm folded into its weights.
 
-    The channels of a convolution are scaled one by one; logits share one factor, which keeps the
-    differences between classes.
+    `measured` are values of the node's output. Each channel of a convolution gets its own factor.
+    All logits get the same factor, which keeps the differences between classes.
     """
     weight, bias = node.weights["weight"], node.weights["bias"]
     scale, shift = node.settings["norm"] if node.kind == "conv" else (LOGIT_DEVIATION, 0.0)

@@ -1,11 +1,11 @@
-"""Compares two dumps of tensors, as MegEngine's tool of this name does.
+"""Compares two dumps of tensors, like MegEngine's tool `compare_binary_iodump.py`.
 
     python tools/compare_binary_iodump.py A B [-e 1e-3] [-s]
 
-A and B are folders that --bin-io-dump wrote, or single files of them. A tensor whose error
-|a - b| / max(|a|, |b|, 1) is greater than -e somewhere is printed with the first such element; with
--s the program stops there and its exit code is 1. Dumps of other layouts and of other files are
-compared too: their tensors are matched as `lar compare` does it.
+A and B are folders that --bin-io-dump wrote, or single files from such folders. The error of an
+element is |a - b| / max(|a|, |b|, 1). If any element of a tensor has an error above -e, the tensor
+is printed with its first such element. With -s, the program stops at the first printed tensor, with
+exit code 1. The dumps may have different layouts or files: tensors are matched as in `lar compare`.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def folder_of(name: str) -> Path:
-    """Return where the files of a dump lie."""
+    """Return the folder with the files of a dump."""
     return Path(name) if Path(name).is_dir() else Path(name).parent
 
 
 def describe(tensor: TensorComparison, folder0: Path, folder1: Path) -> str:
-    """Return what MegEngine's tool prints of a tensor that differs."""
+    """Return the text that MegEngine's tool prints for a tensor that differs."""
     paths = folder0 / tensor.actual.key, folder1 / tensor.expected.key
     names = ["\n  ".join(textwrap.wrap(read_header(path).name)) for path in paths]
     text = f"{paths[0]}: \n{names[0]}\n{names[1]}\n"
@@ -77,12 +77,12 @@ def describe(tensor: TensorComparison, folder0: Path, folder1: Path) -> str:
 
 
 def describe_first(figures: Figures) -> str:
-    """Return the first element past the limit."""
+    """Describe the first element whose error is above the limit."""
     first = figures.first
     assert first is not None
     values = np.array([number_of(first.actual), number_of(first.expected)])
     if values.dtype.kind != "c" and np.abs(values).max() <= np.finfo(np.float32).max:
-        # MegEngine's tool computes in float32, whatever the type, and prints all digits.
+        # MegEngine's tool computes in float32 for every dtype, and prints all digits.
         values = values.astype(np.float32)
     v0, v1 = values
     error = np.abs(v0 - v1) / np.abs([*values, values.dtype.type(1)]).max()
@@ -90,7 +90,7 @@ def describe_first(figures: Figures) -> str:
 
 
 def number_of(text: str) -> float | complex:
-    """Return the number that an element's text tells."""
+    """Return an element's value from its text."""
     if text in ("False", "True"):
         return float(text == "True")
     return complex(text) if "j" in text else float(text)

@@ -1,4 +1,4 @@
-"""What others make of an ONNX model: quantisers, the conversion to float16, the optimiser."""
+"""Converts ONNX models with other programs: quantisers, a float16 converter, an optimiser."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CALIBRATIONS = 4
 
 
 class Samples(CalibrationDataReader):  # type: ignore[misc]
-    """What a model is calibrated with: its own input, and it with noise."""
+    """The calibration data of a model: its own inputs, and its inputs with noise added."""
 
     def __init__(self, feeds: Mapping[str, Array]) -> None:
         random = np.random.RandomState(0)
@@ -43,19 +43,20 @@ class Samples(CalibrationDataReader):  # type: ignore[misc]
 def quantize(
     recipe: str, model: onnx.ModelProto, feeds: Mapping[str, Array], only: tuple[str, ...] = ()
 ) -> onnx.ModelProto:
-    """Return what ONNX Runtime's quantiser makes of a model.
+    """Return a model as ONNX Runtime's quantiser converts it.
 
-    `recipe` is `qdq`, `qdq channels`, `qoperator`, `dynamic` or `int4`; `only` are the kinds of
-    operators that are quantised. Integers have seven bits: some processors add products of eight
-    bits in sixteen. `int4` packs weights into four bits, and rounds what they multiply to eight.
+    `recipe` is `qdq`, `qdq channels`, `qoperator`, `dynamic` or `int4`; `only` are the types of the
+    operators to quantise. Weights are reduced to seven bits, since some processors add products of
+    8-bit integers in 16 bits, which may overflow. `int4` packs weights into four bits, and rounds
+    the tensors that are multiplied by these weights to eight bits.
     """
-    logging.getLogger().setLevel(logging.ERROR)  # the quantiser gives advice
+    logging.getLogger().setLevel(logging.ERROR)  # without the quantiser's advice
     if recipe == "int4":
         quantizer = MatMulNBitsQuantizer(copy.deepcopy(model), block_size=16, accuracy_level=4)
         quantizer.process()
         return quantizer.model.model
     if recipe == "dynamic":
-        # ONNX Runtime has no ConvInteger with weights of int8.
+        # ONNX Runtime cannot compute a ConvInteger with int8 weights.
         convert = partial(quantize_dynamic, weight_type=QuantType.QUInt8, reduce_range=True)
     else:
         convert = partial(
@@ -63,7 +64,7 @@ def quantize(
             calibration_data_reader=Samples(feeds),
             quant_format=QuantFormat.QOperator if recipe == "qoperator" else QuantFormat.QDQ,
             op_types_to_quantize=list(only) or None,
-            # Channels have scales of their own from opset 13 on.
+            # A scale for each channel is possible from opset 13 on.
             per_channel=recipe == "qdq channels" and model.opset_import[0].version >= 13,
             reduce_range=True,
         )
@@ -71,7 +72,7 @@ def quantize(
 
 
 def through_files(model: onnx.ModelProto, convert: Callable[[str, str], object]) -> onnx.ModelProto:
-    """Return what is made of a model by what reads one file and writes another."""
+    """Convert a model with a function that reads one file and writes another file."""
     with tempfile.TemporaryDirectory() as folder:
         onnx.save(model, f"{folder}/model.onnx")
         convert(f"{folder}/model.onnx", f"{folder}/converted.onnx")
@@ -79,13 +80,13 @@ def through_files(model: onnx.ModelProto, convert: Callable[[str, str], object])
 
 
 def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model as the quantiser's manual asks for it: optimised, with shapes."""
+    """Return a model prepared as the quantiser's manual asks: optimised, with inferred shapes."""
     convert = partial(shape_inference.quant_pre_process, skip_symbolic_shape=True)
     return through_files(model, convert)
 
 
 def halve(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model in float16 between its inputs and its outputs."""
+    """Return a model that computes in float16; its inputs and outputs keep their dtypes."""
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
     half: onnx.ModelProto = convert_float_to_float16(copy.deepcopy(model), keep_io_types=True)

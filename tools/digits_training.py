@@ -17,17 +17,17 @@ from sample_data import split_digits
 EPOCH_COUNT = 12
 BATCH_SIZE = 32
 LEARNING_RATE = 3e-3
-# Keeps the logits small and the softmax off 0 and 1, so that users see margins.
+# Keeps the logits small, so that no value of the softmax is close to 0 or 1.
 LABEL_SMOOTHING = 0.1
 GREATEST_PIXEL = 16.0
 GREATEST_INT8 = 127
-# Two products of an unsigned byte and such a weight fit in 16 bits, in which processors without
-# VNNI add them up: with greater weights ONNX Runtime's sums would saturate there.
+# Processors without VNNI add two products of an unsigned byte and a weight in 16 bits. With greater
+# weights than this, such sums would saturate in ONNX Runtime.
 GREATEST_INT8_WEIGHT = 64
 
 
 def train_digits_cnn() -> Network:
-    """Train on the training digits, always in the same order."""
+    """Train the digits CNN on the training digits; each call uses the same order of digits."""
     network = NETWORKS["digits_cnn"]()
     digits, _ = split_digits()
     weights = {node.name: make_weights(node, trainable=True) for node in network.nodes}
@@ -53,21 +53,25 @@ def train_digits_cnn() -> Network:
 
 
 def _trained_node(node: Node, weights: dict[str, Any]) -> Node:
-    """Take a node's trained weights back; the first convolution scales the pixels itself."""
+    """Return a node with its trained weights.
+
+    The scaling of the pixels is folded into the first convolution.
+    """
     trained = {
         name: weights[name].numpy().reshape(weight.shape) for name, weight in node.weights.items()
     }
     if node.name == "conv1":
-        # Exact, as the divisor is a power of two.
+        # The division is exact, since the divisor is a power of two.
         trained["weight"] = trained["weight"] / np.float32(GREATEST_PIXEL)
     return replace(node, weights=trained)
 
 
 def quantize_digits_cnn(trained: Network) -> Network:
-    """Quantise convolutions and pooling to int8, a scale per tensor; the last layer stays float.
+    """Quantise convolutions and pooling to int8; the last layer stays float.
 
-    The scales of activations are their greatest values over the training digits. With layout
-    nchw4 or nchw32, MegEngine 1.13 gives wrong logits: it flattens a tensor that is still blocked.
+    Each tensor has one scale. The scale of an activation follows from its greatest value over the
+    training digits. With the layout nchw4 or nchw32, MegEngine 1.13 gives wrong logits, since it
+    flattens a tensor that is still in blocks of channels.
     """
     digits, _ = split_digits()
     weights = {node.name: make_weights(node) for node in trained.nodes}
@@ -94,8 +98,8 @@ def quantize_digits_cnn(trained: Network) -> Network:
 
 
 def _scale_of(values: Array, greatest: int = GREATEST_INT8) -> float:
-    """The real value of one step that just lets all `values` fit into -greatest to greatest."""
-    # Both engines hold scales as float32.
+    """Return the smallest scale with which all `values` fit into -greatest to greatest."""
+    # Both engines store scales as float32.
     return float(np.float32(np.abs(values).max() / greatest))
 
 

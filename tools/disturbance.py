@@ -1,4 +1,4 @@
-"""Other work on the machine, made on purpose: processes that compute and rest at random."""
+"""Disturbs the machine on purpose, by processes that compute and rest at random (hogs)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-# Each computes for a while and rests for a while; both are drawn anew each time.
+# A hog computes and rests in turns; the length of each turn is drawn at random.
 MEAN_BUSY_SECONDS = 0.4
 MEAN_IDLE_SECONDS = 0.6
-HOGS_FOR_A_CPU = 1  # pinned to it; as many again are not pinned
+HOGS_FOR_A_CPU = 1  # hogs pinned to each CPU; as many hogs are not pinned
 
-# It ends with the process that started it, however that one ends.
+# A hog ends when the process that started it has ended, even if that process was killed.
 HOG = """
 import os, random, sys, time
 random.seed(int(sys.argv[1]))
@@ -29,9 +29,10 @@ while os.getppid() == parent:
 
 @contextlib.contextmanager
 def disturbed(seed: int, strength: float = 1.0) -> Iterator[list[int]]:
-    """Disturb the machine until the end: hogs pinned to each CPU, and as many that are not.
+    """Disturb the machine until the `with` block ends; yield the process ids of the hogs.
 
-    `strength` multiplies the time for which each computes. Yields the hogs' process ids.
+    One hog is pinned to each CPU, and as many hogs are not pinned. `strength` multiplies the time
+    for which each hog computes.
     """
     cpus = sorted(os.sched_getaffinity(0))
     places = [*([cpu] for cpu in cpus for _ in range(HOGS_FOR_A_CPU)), *(cpus for _ in cpus)]

@@ -1,8 +1,8 @@
-"""Packs testcases into a model, as MegEngine's script of this name does.
+"""Packs testcases into a model, like MegEngine's script `dump_with_testcase_mge.py`.
 
     python tools/dump_with_testcase_mge.py ./resnet50.mge --optimize -d cat.jpg -o resnet50.mdl
 
-It is `lar pack`, whose help lists the flags.
+The script calls `lar pack`; `lar pack --help` lists the flags.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Figures that a tool measures, and the table that it prints of them."""
+"""Measures the figures of a tool, and prints them as a table."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ UNITS = {"us": 1e-6, "s": 1.0, "MB": 1e6, "MiB": MIB}
 
 
 class Outcome(NamedTuple):
-    """What a figure came out as, as text; `failing` has a line for each case that is not as
-    wanted."""
+    """The measured value of a figure as text; `holds` is false if the figure is missed.
+
+    `failing` has a line for each case whose result is not as wanted.
+    """
 
     measured: str
     holds: bool = True
@@ -34,8 +36,11 @@ class Outcome(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """How a figure is measured: repetitions, seconds for each comparison or search, a seed, a
-    folder for what is made, and what the names of the cases have in them."""
+    """How a figure is measured.
+
+    `repetitions` is the number of repetitions, and `budget_seconds` the time for each comparison or
+    search. Files are made in `folder`. Only cases whose names contain `only` are measured.
+    """
 
     repetitions: int
     budget_seconds: float
@@ -48,7 +53,7 @@ MeasureFigure = Callable[[Settings], Outcome]
 
 
 class Limit(NamedTuple):
-    """How lar is compared with a peer, how that is shown, and between what it should lie."""
+    """How lar is compared with a peer, how the value is printed, and its wanted range."""
 
     compare: Callable[[float, float], float]
     shown: str
@@ -57,7 +62,7 @@ class Limit(NamedTuple):
 
 
 def limit_of(wanted: str) -> Limit:
-    """Read a promise: `under 4x`, `within 2 %`, `under +10 %`, `under 1 us more`, `under 5 s`."""
+    """Parse a limit: `under 4x`, `within 2 %`, `under +10 %`, `under 1 us more`, `under 5 s`."""
     _, number, *unit = wanted.removesuffix("x").split()
     high = float(number)
     if not unit:
@@ -71,20 +76,23 @@ def limit_of(wanted: str) -> Limit:
 
 
 def measure_in_turns(ours: Measure, theirs: Measure, rounds: int) -> Iterator[tuple[float, float]]:
-    """Yield what both sides took in each round, in an order drawn anew, so that a machine whose
-    speed drifts is fair to both."""
-    ours(), theirs()  # both sides' files are in the page cache from here on
+    """Yield the values of both sides for each round.
+
+    The order of the sides in a round is random, so that a drift of the machine's speed favours
+    neither side.
+    """
+    ours(), theirs()  # puts the files of both sides into the page cache
     for _ in range(rounds):
         took = {side: side() for side in random.sample([ours, theirs], 2)}
         yield took[ours], took[theirs]
 
 
 def measure_of(name: str, command: str, made: object = None) -> Measure:
-    """Return what measures a whole process: its memory if the name of the figure says so, else its
-    seconds.
+    """Return a function that measures a whole process: its seconds, or its peak memory.
 
-    Names in braces stand for those of `processes`, for what the tool has `made`, and for `folder`,
-    an empty one.
+    The memory is measured if the name of the figure ends with "memory". In the command, a name in
+    braces stands for a name in the module `processes`, for the object `made`, or for an empty
+    `folder`.
     """
     measure = memory_peak_of if name.endswith("memory") else seconds_of
 
@@ -99,14 +107,19 @@ def measure_of(name: str, command: str, made: object = None) -> Measure:
 class Figures:
     """The figures of a tool, in the order in which they are appended.
 
-    What each is called and what is wanted of it stands under the tool's name in `figures.json`,
-    with the repetitions; where whole processes are compared, with lar's command and the peer's.
+    In `figures.json`, the tool's name has an entry for each figure: what is measured, the wanted
+    value and the number of repetitions. If whole processes are compared, the entry also has the
+    commands of lar and of the peer.
     """
 
     def __init__(
         self, tool: str, budget_seconds: float = 60.0, table: Path = TABLE, made: object = None
     ) -> None:
-        """Take the default of `--budget`, and what has the files that commands are given."""
+        """Read the figures of the tool from `table`.
+
+        `budget_seconds` is the default of `--budget`. `made` is the object whose attributes are the
+        files that commands need.
+        """
         self.budget_seconds = budget_seconds
         self.declared = json.loads(table.read_text())[tool]
         self.rows: dict[str, MeasureFigure] = {}
@@ -116,7 +129,7 @@ class Figures:
                 self.versus(name, ours, *theirs)
 
     def row(self, name: str) -> Callable[[MeasureFigure], MeasureFigure]:
-        """Append what the decorated function measures."""
+        """Append a figure that the decorated function measures."""
 
         def append(measure: MeasureFigure) -> MeasureFigure:
             self.rows[name] = measure
@@ -125,8 +138,10 @@ class Figures:
         return append
 
     def versus(self, name: str, ours: Measure, theirs: Measure = float) -> None:
-        """Append a comparison of lar with a peer, or with zero: the median over rounds in which
-        both are run."""
+        """Append a figure that compares lar with a peer, or with zero.
+
+        Both are run in each round; the figure is the median over all rounds.
+        """
         limit = limit_of(self.declared[name][1])
 
         @self.row(name)
@@ -136,8 +151,11 @@ class Figures:
             return Outcome(limit.shown.format(value), limit.low < value < limit.high)
 
     def main(self, about: str | None) -> int:
-        """Measure the figures that the command line names, and print their table, then the cases
-        that are not as wanted; return 1 if a figure was missed. `about` says what the tool does."""
+        """Measure the figures that the command line names; return 1 if a figure was missed.
+
+        The figures are printed as a table, and after the table the cases with unwanted results.
+        The first line of `about` is the description of the tool.
+        """
         parser = argparse.ArgumentParser(description=(about or "").splitlines()[0])
         parser.add_argument("figures", nargs="*", metavar="FIGURE", help="without: all of them")
         parser.add_argument("--count", type=int, help="repetitions of each figure")
@@ -151,7 +169,7 @@ class Figures:
         parser.add_argument("--keep", metavar="FOLDER", help="where what is made is kept")
         parser.add_argument("--only", default="", metavar="TEXT", help="cases named like this")
         arguments = parser.parse_args()
-        # The processes that disturb the machine end with this one, however it ends.
+        # Leave in the normal way, so that the processes that disturb the machine are killed.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
         if unknown := set(arguments.figures) - set(self.rows):
             parser.error(f"no figure {', '.join(sorted(unknown))}; figures: {', '.join(self.rows)}")
@@ -170,7 +188,7 @@ class Figures:
         return 0 if all(each.holds for each in outcomes) else 1
 
     def measure(self, name: str, settings: Settings) -> Outcome:
-        """Measure a figure and print its line."""
+        """Measure a figure, and print its row of the table."""
         what, wanted, *_ = self.declared[name]
         for model in ("ResNet18", "ResNet50"):
             if model in what:
@@ -182,7 +200,7 @@ class Figures:
 
 
 def repeat(settings: Settings) -> Iterator[int]:
-    """Yield the numbers of the repetitions, and show them on a terminal."""
+    """Yield the number of each repetition, and show the progress on a terminal."""
     for number in range(settings.repetitions):
         if sys.stderr.isatty():
             print(f"\r{number + 1} of {settings.repetitions} ", end="", file=sys.stderr, flush=True)
@@ -190,6 +208,6 @@ def repeat(settings: Settings) -> Iterator[int]:
 
 
 def note(text: str) -> None:
-    """Print a line of detail where nobody looks on."""
+    """Print a line of detail, unless standard error is a terminal, which shows the progress."""
     if not sys.stderr.isatty():
         print(text, file=sys.stderr, flush=True)

@@ -1,15 +1,16 @@
-"""Makes the models of lar, each as MegEngine .mge and as ONNX .onnx from the same weights.
+"""Makes the models in `models/`: each as a .mge and as an .onnx with the same weights.
 
     python tools/make_models.py                    the committed ones, into models/
     python tools/make_models.py resnet50 resnet18  large ones, into models/large/ (not committed)
     python tools/make_models.py --list
 
-All weights are seeded and no network is used. On one machine the same command writes the same
-bytes each time. Between machines the data and the random draws are the same, but processors may
-round sums differently: trained weights and measured statistics (all models but multi_input,
-dynamic_batch and one_operator) can differ in their last bits.
+Random weights have a fixed seed, and nothing is downloaded. On one machine, a command writes the
+same bytes each time. On another machine, the data and the random numbers are the same, but the
+processor may round sums differently. So trained weights and measured statistics can differ in their
+last bits. Only multi_input, dynamic_batch and one_operator have no such weights.
 
-Each pair of files is run on a sample; when the engines disagree, the exit code is 1.
+Both files of a model are run on a sample. If the outputs of the two engines differ, the exit code
+is 1.
 """
 
 from __future__ import annotations
@@ -39,10 +40,9 @@ Feeds = dict[str, Array]
 
 
 class Recipe(NamedTuple):
-    """How to make a model, and what to run it on to compare its twins, without `sample` random
-    numbers.
+    """How to make a model, and the data on which its two files are compared.
 
-    The weights of a network are as they were drawn, or scaled on `images`, or trained on digits.
+    Weights are random, or random and scaled on `images`, or trained on digits by `train`.
     """
 
     summary: str
@@ -63,7 +63,7 @@ class Recipe(NamedTuple):
         return network
 
     def sample(self, network: Network) -> Feeds:
-        """Return what the twins are compared on."""
+        """Return the data on which the two files of a model are compared."""
         if self.train:
             return {"data": split_digits()[1].images}
         if self.images:
@@ -103,10 +103,10 @@ RECIPES = {
 
 
 def make_model(name: str, folder: Path) -> bool:
-    """Write `name`.mge, `name`.onnx and their checksums, print what they are; False when a
-    check fails.
+    """Write `name`.mge, `name`.onnx and their checksums; return False if a check fails.
 
-    A checksum file is what `sha256sum` prints: neither format has one for its weights.
+    A checksum file has the output of `sha256sum`, since neither format has a checksum of its
+    weights.
     """
     recipe = RECIPES[name]
     start_seconds = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Computes networks with MegEngine and dumps them as .mge files."""
+"""Computes networks with MegEngine, and saves networks as .mge files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# On a GPU the sums would round differently: the files are made on the CPU everywhere.
+# The files are always made on the CPU, since a GPU would round sums differently.
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import numpy as np
@@ -17,7 +17,7 @@ from megengine.functional.nn import conv_bias_activation
 from megenginelite import LiteNetwork
 from network import Array, Network, Node
 
-Weights = dict[str, Any]  # of one node: weight name to MegEngine tensor
+Weights = dict[str, Any]  # the weights of one node: name to MegEngine tensor
 Operator = Callable[..., Any]
 
 
@@ -57,7 +57,7 @@ def _compute_quantized_conv(node: Node, weights: Weights, x: Any) -> Any:
     return conv_bias_activation(*given, output, **sizes, nonlinear_mode="relu")
 
 
-# Kinds without weights or settings.
+# Kinds of nodes that have neither weights nor settings.
 PLAIN: dict[str, Operator] = {
     **{name: getattr(functional, name) for name in ("relu", "relu6", "tanh", "sigmoid", "gelu")},
     "add": lambda x, y: x + y,
@@ -87,7 +87,7 @@ OPERATORS: dict[str, Operator] = {
 
 
 def make_weights(node: Node, trainable: bool = False) -> Weights:
-    """Bring a node's weights into the shapes and types that MegEngine asks for, named."""
+    """Return a node's weights as named tensors, in the shapes and types that MegEngine needs."""
     made = Parameter if trainable else Tensor
     weights = {name: made(weight) for name, weight in node.weights.items()}
     if node.kind in ("conv", "quantized_conv"):
@@ -100,7 +100,7 @@ def make_weights(node: Node, trainable: bool = False) -> Weights:
     if node.kind == "quantized_conv":
         weight_scale = node.settings["weight_scale"]
         bias_scale = node.settings["input_scale"] * weight_scale
-        # There is no constructor from raw int8: the real values are made and rounded back.
+        # A quantised tensor cannot be made from int8 values, so that floats are quantised.
         weights["weight"] = _quantize(weights["weight"], weight_scale, qint8(weight_scale))
         weights["bias"] = _quantize(weights["bias"], bias_scale, qint32(bias_scale))
     for name, weight in weights.items():
@@ -118,13 +118,13 @@ def compute_node(node: Node, weights: Weights, tensors: dict[str, Any]) -> Any:
         output = PLAIN[node.kind](*inputs)
     else:
         output = OPERATORS[node.kind](node, weights, *inputs)
-    # Both twins call a tensor the same: dumps of its inner values can be lined up.
+    # A tensor has the same name in both files, so that dumps of both can be compared.
     output.name = node.name
     return output
 
 
 def compute(network: Network, weights: dict[str, Weights], feeds: dict[str, Any]) -> dict[str, Any]:
-    """Run all nodes; returns every tensor by name, the feeds included."""
+    """Compute all nodes; return every tensor by name, including the feeds."""
     tensors = dict(feeds)
     for node in network.nodes:
         tensors[node.name] = compute_node(node, weights[node.name], tensors)
@@ -132,7 +132,7 @@ def compute(network: Network, weights: dict[str, Weights], feeds: dict[str, Any]
 
 
 def dump_megengine(network: Network, path: Path) -> None:
-    """Write the network as a .mge file, on any device (`xpux`)."""
+    """Write a network as a .mge file that any device can run (`xpux`)."""
     weights = {node.name: make_weights(node) for node in network.nodes}
     names = [spec.name for spec in network.inputs]
 
@@ -142,7 +142,7 @@ def dump_megengine(network: Network, path: Path) -> None:
 
     trace = jit.trace(compute_outputs, symbolic=True, capture_as_const=True)
     trace(*(Tensor(np.zeros(spec.shape, spec.dtype)) for spec in network.inputs))
-    # The plain graph is kept: how much an engine gains by its own optimisations is lar's business.
+    # The graph is saved without optimisations, since lar measures what these gain.
     with path.open("wb") as file:
         trace.dump(
             file,

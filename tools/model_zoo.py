@@ -1,8 +1,8 @@
-"""The architectures: what each model of lar consists of.
+"""The architectures of the models of `make_models.py`, read from `model_zoo.txt`.
 
 Image models take `data`, (1, 3, 224, 224) float32, BGR with values 0 to 255 as `cv2.imread` gives
-them: no preprocessing is needed outside, the batch norm folded into the first convolution does
-it. All end in `logits`. The text beside this has them.
+them. They need no preprocessing, since the batch norm that is folded into the first convolution
+scales the pixels. The output of each image model is `logits`.
 """
 
 from __future__ import annotations

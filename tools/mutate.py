@@ -1,16 +1,19 @@
-"""Makes small changes to the code, one at a time, and counts those that the tests notice.
+"""Makes small changes to the code, one at a time, and counts the changes that tests notice.
 
     uv run python tools/mutate.py --count 200 --seed 1
     uv run python tools/mutate.py --count 40 --under lar/measurement
     uv run python tools/mutate.py --count 20 --under lar/inputs --list
 
-A change turns a comparison, adds one to a number, swaps `and` with `or`, adds or removes a `not`,
-or returns another value of the function's type: mypy refuses one of another type. Each is made in a
-copy of the tree, and the nearest files of tests run until the first fails: near are those named
-after the module or one beside it in the imports, those that import it or what imports it, that name
-the changed function, the command or what an engine calls it, and those of its folder. Files that
-start processes come last. Files that fail or take too long without any change are left out. Changes
-that survived are printed as differences.
+A change replaces a comparison by another one, adds one to a number, swaps `and` with `or`, adds or
+removes a `not`, or returns another value of the function's type. Values of another type are not
+returned, since mypy would notice them.
+
+Each change is made in a copy of the tree, in which the nearest test files run until a test fails. A
+test file is near to a changed module if it is named after the module, or after a module that
+imports it or that it imports. It is also near if it imports the module or a module that imports it,
+if it contains the name of the changed function or of the command, or if it is in the matching
+folder. Test files that start processes run last. Test files that fail or take too long without a
+change are left out. Changes that no test noticed are printed as differences.
 """
 
 from __future__ import annotations
@@ -40,15 +43,15 @@ from queue import Queue
 from tables import read_lines
 
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "large")
-TEST_FILES = 60  # at most, for one change
-LIMIT_SECONDS = 90  # of one file of tests without a change
-WANTED = 85  # per cent to be noticed
+TEST_FILES = 60  # the most test files for one change
+LIMIT_SECONDS = 90  # for one test file without a change
+WANTED = 85  # per cent of the changes that must be noticed
 PROGRESS = 20  # changes after which a line says how many were noticed
 STARTS_PROCESSES = re.compile(r"\brun_lar\b|subprocess|\belsewhere\b|run_isolated|multiprocessing")
 
-# What may stand in place of a returned value, by its type.
+# Code of another value for a returned value, by its type.
 OTHERS = {"bool": "(not ({}))", "int": "(({}) + 1)", "float": "(({}) + 1)", "str": "(({}) + '.')"}
-# What may stand in place of each comparison.
+# The comparisons by which each comparison may be replaced.
 OTHER_COMPARISONS: Mapping[type[ast.cmpop], list[type[ast.cmpop]]] = {
     first: others
     for first, *others in (
@@ -59,7 +62,10 @@ OTHER_COMPARISONS: Mapping[type[ast.cmpop], list[type[ast.cmpop]]] = {
 
 @dataclass(frozen=True)
 class Change:
-    """A small change: these bytes of a file become others; and what the tests made of it."""
+    """A small change of a file, and whether tests noticed it.
+
+    The bytes from `start` to `end` are replaced by `text`.
+    """
 
     file: str
     line: int
@@ -70,11 +76,11 @@ class Change:
     status: str = ""
 
     def apply(self, source: bytes) -> bytes:
-        """Return the source with the change."""
+        """Return a file's content with the change made."""
         return source[: self.start] + self.text.encode() + source[self.end :]
 
     def describe(self, tree: Path) -> str:
-        """Return its place, and its lines before and after."""
+        """Return the place of the change, and the changed lines before and after."""
         source = (tree / self.file).read_bytes()
         before, after = (text.decode().splitlines() for text in (source, self.apply(source)))
         lines = [*difflib.unified_diff(before, after, lineterm="", n=0)][3:]
@@ -83,7 +89,7 @@ class Change:
 
 
 def find_changes(tree: Path, folders: Sequence[str]) -> list[Change]:
-    """Return all changes in these folders of a tree, in a fixed order."""
+    """Return all possible changes of the code in `folders`, in a fixed order."""
     found = []
     for folder in folders:
         place = tree / folder
@@ -100,7 +106,7 @@ def find_changes(tree: Path, folders: Sequence[str]) -> list[Change]:
 
 
 def names_around(tree: ast.AST, line: int) -> Iterator[str]:
-    """Yield the names of the functions, classes and constants whose definition has a line."""
+    """Yield the names of the functions, classes and constants whose definition includes a line."""
     for node in ast.walk(tree):
         match node:
             case (
@@ -112,15 +118,17 @@ def names_around(tree: ast.AST, line: int) -> Iterator[str]:
 
 
 def other_value(value: ast.expr, kind: str) -> str:
-    """Return code for another value of a type, empty where none is known."""
+    """Return code for another value of the type `kind`; empty if no other value is known."""
     text = ast.unparse(value)
     nothing = "None" if "None" in kind and text != "None" else ""
     return OTHERS[kind].format(text) if kind in OTHERS else nothing
 
 
 def changes_in(node: ast.AST, kind: str = "") -> Iterator[tuple[str, ast.expr, str]]:
-    """Yield the kind of each change, what it replaces, and the new text; `kind` is the type that
-    the function around the node returns."""
+    """Yield each possible change: its kind, the expression to replace, and the new text.
+
+    `kind` is the type that the function around the node returns.
+    """
     if isinstance(node, ast.FunctionDef) and node.returns:
         kind = ast.unparse(node.returns)
     match node:
@@ -152,8 +160,11 @@ def changes_in(node: ast.AST, kind: str = "") -> Iterator[tuple[str, ast.expr, s
 
 
 def parts_of(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the parts of a node in which changes are made: neither types, nor decorators, as those
-    with the size of a cache, nor formatted texts, whose parts have no places in Python 3.10."""
+    """Yield the parts of a node in which changes are made.
+
+    Types and decorators, such as the size of a cache, are not changed. Neither are formatted texts,
+    since Python 3.10 does not report the places of their parts.
+    """
     if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
         return
     for name, value in ast.iter_fields(node):
@@ -167,7 +178,7 @@ def parts_of(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def imported_names(path: Path) -> set[str]:
-    """Return the modules, or what may be modules, that a file imports."""
+    """Return all names that a file imports and that may be modules."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -183,14 +194,14 @@ def module_name(file: str) -> str:
 
 
 def mirrors(test: str, file: str) -> bool:
-    """Return whether a file of tests is named after a module or its package, and stands beside."""
+    """Return whether a test file is named after a module or its package, in the matching folder."""
     beside, folder = Path(test).parent.parts[1:], Path(file).parent.parts[1:]
     names = tuple(f"test_{name}" for name in (Path(file).stem, *folder[-1:]))
     return folder[: len(beside)] == beside and Path(test).name.startswith(names)
 
 
 class TestChooser:
-    """Chooses the files of tests for a change."""
+    """Chooses the test files to run for a change."""
 
     def __init__(self, tree: Path) -> None:
         tests, modules = (
@@ -202,7 +213,7 @@ class TestChooser:
         self.tree = tree
 
     def choose(self, change: Change) -> list[str]:
-        """Return the nearest files of tests for a change, those that start processes last."""
+        """Return the nearest test files for a change; files that start processes come last."""
         module = module_name(change.file)
         callers = {module_name(it): it for it, names in self.modules.items() if module in names}
         called = [it for it in self.modules if module_name(it) in self.modules[change.file]]
@@ -228,7 +239,7 @@ class TestChooser:
         return sorted(nearest, key=lambda test: bool(STARTS_PROCESSES.search(self.texts[test])))
 
     def faces_of(self, file: str) -> list[str]:
-        """Return the names that a package declares (`late`) for what one of its modules has."""
+        """Return the names by which a package offers parts of one of its modules (by `late`)."""
         package = (self.tree / file).with_name("__init__.py").read_text()
         return re.findall(rf"(\w+) = .*late.*\"\.{Path(file).stem}\.", package)
 
@@ -237,8 +248,10 @@ class TestChooser:
 
 
 def run_tests(tree: Path, files: Sequence[str], limit: float) -> int | None:
-    """Run files of tests of a tree until the first fails; return the exit code of pytest, or None
-    when they took longer than the limit."""
+    """Run test files of a tree until a test fails; return the exit code of pytest.
+
+    Return None if the tests took longer than `limit` seconds.
+    """
     words = ("-n", "0", "-x", "-q", "-p", "no:cacheprovider", *files)
     with subprocess.Popen(
         [sys.executable, "-m", "pytest", *words],
@@ -253,12 +266,12 @@ def run_tests(tree: Path, files: Sequence[str], limit: float) -> int | None:
             process.wait(limit)
         status = process.poll()
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # what it has started too
+            os.killpg(process.pid, signal.SIGKILL)  # also processes that pytest started
     return status
 
 
 class Trial:
-    """Copies of a tree in which changes are tried, and what each file of tests takes there."""
+    """Tries changes in copies of a tree, and keeps the seconds that each test file takes."""
 
     def __init__(self, tree: Path, folder: Path, jobs: int) -> None:
         self.chooser = TestChooser(tree)
@@ -270,7 +283,7 @@ class Trial:
             self.copies.put(folder / str(number))
 
     def measure(self, place: Path, test: str) -> float | None:
-        """Return the seconds of a file of tests without a change; None if it fails, or is slow."""
+        """Return the seconds of a test file without a change; None if it fails or is too slow."""
         if test not in self.seconds:
             began = time.monotonic()
             status = run_tests(place, [test], LIMIT_SECONDS)
@@ -280,7 +293,10 @@ class Trial:
         return self.seconds[test]
 
     def attempt(self, change: Change) -> Change:
-        """Make a change in a copy, run its tests, and take it back; return what came of it."""
+        """Make a change in a copy, run the nearest tests, and undo the change.
+
+        Return the change with its status: noticed, survived or untested.
+        """
         place = self.copies.get()
         path = place / change.file
         source = path.read_bytes()
@@ -298,21 +314,21 @@ class Trial:
         return replace(change, status="survived" if status == 0 else "noticed")
 
     def write(self, path: Path, source: bytes) -> None:
-        """Write a file with a time of its own, so that nothing compiled before is taken for it."""
+        """Write a file with a new modification time, so that no outdated compiled file is used."""
         path.write_bytes(source)
         moment = 1_000_000_000 + next(self.clock) * 10
         os.utime(path, (moment, moment))
 
 
 def summarise(tried: Sequence[Change], key: Callable[[Change], str]) -> Iterator[str]:
-    """Yield a line for each group: how many changes were noticed, of how many."""
+    """Yield a line for each group of changes: how many of its changes were noticed."""
     noticed = Counter(key(each) for each in tried if each.status == "noticed")
     for group, count in sorted(Counter(map(key, tried)).items()):
         yield f"{group:32} {noticed[group]:4} of {count}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Try random changes; return 1 when fewer than wanted were noticed."""
+    """Try random changes; return 1 if fewer than `WANTED` per cent were noticed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
@@ -345,12 +361,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def share_noticed(tried: Sequence[Change]) -> float:
-    """Return the part of the changes that were noticed, in per cent."""
+    """Return how many per cent of the changes were noticed."""
     return 100 * sum(each.status == "noticed" for each in tried) / max(1, len(tried))
 
 
 def count_noticed(tried: Sequence[Change]) -> str:
-    """Return how many changes were noticed, in a line."""
+    """Return a line that says how many changes were noticed."""
     noticed = sum(each.status == "noticed" for each in tried)
     return f"{noticed} of {len(tried)} changes noticed: {share_noticed(tried):.0f} %"
 

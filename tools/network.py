@@ -1,7 +1,7 @@
-"""A neural network as plain data: nodes in execution order, their weights as NumPy arrays.
+"""A neural network as plain data: nodes in execution order, with weights as NumPy arrays.
 
-One description yields both files of a model: `megengine_twin` and `onnx_twin` each translate it,
-so the two can differ only in how an engine computes.
+`megengine_twin` and `onnx_twin` make the .mge and the .onnx of a model from one network. So the
+outputs of both files can differ only because the engines compute differently.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Node:
-    """One operator; `kind` is a key of both translators' tables, its output bears its name.
+    """One operator, whose output has the operator's name.
 
-    Kinds, with their settings and weights:
+    `kind` is a key in the tables of `megengine_twin` and `onnx_twin`.
+
+    Each line has a kind of node, then the settings and weights of this kind:
+
       conv             stride, padding, groups; weight (out, in / groups, k, k), bias (out,);
                        norm: scale and shift of the batch norm to fold in (see `calibration`);
                        perhaps dilation, and pads (top, left, bottom, right) instead of padding
@@ -33,7 +36,7 @@ class Node:
       leaky_relu       slope
       softmax, concat  axis
       max_pool         kernel_size, stride, padding
-      average_pool     the same, and count_pad: whether padding counts
+      average_pool     kernel_size, stride, padding; count_pad: whether padding counts
       half             to float16 and back
       global_average   NCHW to NC11
       cast             to float32
@@ -54,7 +57,7 @@ class Node:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """An input tensor; with `any_batch` the first axis of `shape` may change between runs."""
+    """An input tensor. If `any_batch` is true, its first axis may have any size in a run."""
 
     name: str
     shape: tuple[int, ...]
@@ -63,9 +66,10 @@ class InputSpec:
 
 
 class Network:
-    """Inputs, nodes in execution order, names of the outputs; nodes are added by name.
+    """A network: its inputs, its nodes in execution order, and the names of its outputs.
 
-    With `biases` those of the layers are drawn around that mean, otherwise they are zero.
+    Nodes refer to other nodes by name. If `biases` is given, the biases of layers are random
+    numbers with the mean `biases`; otherwise, they are zero.
     """
 
     def __init__(self, name: str, seed: int = 0, biases: float | None = None) -> None:
@@ -89,7 +93,7 @@ class Network:
         weights: dict[str, Array] | None = None,
         **settings: Any,
     ) -> str:
-        """Append a node; returns its name, which is also the name of its output."""
+        """Append a node; return its name, which is also the name of its output."""
         self.nodes.append(Node(kind, name, inputs, settings, weights or {}))
         return name
 
@@ -103,13 +107,19 @@ class Network:
         groups: int = 1,
         norm: tuple[float, float] = (1.0, 0.0),
     ) -> str:
-        """Append a convolution, `channels` in and out, half its kernel of padding."""
+        """Append a convolution with random weights; return its name.
+
+        `channels` are the numbers of input and output channels. The padding is half the kernel.
+        """
         shape = (channels[1], channels[0] // groups, kernel, kernel)
         sizes = {"stride": stride, "padding": kernel // 2, "groups": groups}
         return self.add("conv", name, source, weights=self._draw(shape), **sizes, norm=norm)
 
     def add_linear(self, name: str, source: str, features: tuple[int, int]) -> str:
-        """Append a fully connected layer, `features` in and out, He-initialised."""
+        """Append a fully connected layer with random weights; return its name.
+
+        `features` are the numbers of inputs and outputs.
+        """
         return self.add("linear", name, source, weights=self._draw(features[::-1]))
 
     def add_layer_norm(self, name: str, source: str, width: int) -> str:
@@ -120,7 +130,7 @@ class Network:
     def add_quantized_conv(
         self, name: str, source: str, channels: tuple[int, int], **scales: float
     ) -> str:
-        """Append a convolution of int8 with integers drawn anew."""
+        """Append an int8 convolution with random integers as weights."""
         weights: dict[str, Array] = {
             "weight": self.random.randint(-90, 91, (*channels[::-1], 3, 3)).astype(np.int8),
             "bias": self.random.randint(-500, 500, channels[1]).astype(np.int32),
@@ -132,7 +142,10 @@ class Network:
         return sum(weight.size for node in self.nodes for weight in node.weights.values())
 
     def _draw(self, shape: tuple[int, ...]) -> dict[str, Array]:
-        """He initialisation: ReLU halves the variance, so the weights double it."""
+        """Return random weights with He initialisation.
+
+        A ReLU halves the variance of its input, so that the weights double the variance.
+        """
         fan_in = int(np.prod(shape[1:]))
         weight = self.random.normal(0.0, np.sqrt(2.0 / fan_in), shape).astype(np.float32)
         return {"weight": weight, "bias": self._draw_around(self.biases or 0.0, shape[0])}
@@ -143,15 +156,16 @@ class Network:
         return (mean + 0.1 * self.random.normal(size=size)).astype(np.float32)
 
 
-# Texts of networks
+# Networks in text files
 
 
 def read_networks(module: str) -> dict[str, Callable[[], Network]]:
-    """Return what makes each network of the text beside a module.
+    """Return a function for each network in a module's text file; the function makes the network.
 
-    `[name seed=1]` begins one. A line is a node: its name, its kind, what it takes, its settings.
-    Without the name of what it takes it takes what the line before gives. `>` stands before the
-    outputs. `[block kind]` begins the lines that one with such a kind stands for.
+    A line `[name seed=1]` begins a network. Each further line is a node: its name, its kind, the
+    names of its inputs, and its settings. A node without names of inputs takes the output of the
+    line before. A line with `>` lists the outputs. A line `[block kind]` begins a block: a node of
+    this kind is replaced by the lines of the block.
     """
     sections = read_sections(module)
     return {
@@ -171,7 +185,7 @@ def read_network(head: str, sections: Mapping[str, Sequence[str]]) -> Network:
 def add_lines(
     network: Network, lines: Iterable[str], before: str, sections: Mapping[str, Sequence[str]]
 ) -> str:
-    """Append what lines of a text say; return what the last of them gives."""
+    """Append the nodes of some lines; return the name of the last node."""
     for line in lines:
         name, *words = line.split()
         block = sections.get(f"block {words[0]}")
@@ -187,7 +201,7 @@ def add_lines(
 
 
 def add_line(network: Network, name: str, before: str, kind: str, *words: str) -> str:
-    """Append what a line of a text says; return what it gives."""
+    """Append the node or input of a line; return its name."""
     settings = settings_in(words)
     if kind == "input":
         return network.add_input(name, **settings)

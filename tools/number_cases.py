@@ -1,13 +1,12 @@
-"""The pairs that `bench_numbers` compares: networks with planted faults, and pairs without any.
+"""The pairs that `bench_numbers` compares: networks with planted faults, and correct networks.
 
-A case says which networks it takes, what is done to them, and how each side is run; `number_dumps`
-makes the models and the dumps. `number_cases.json` has the forms by the names that cases and
-failing rows show, the models of the repository with what they are fed with, the folders that were
-dumped on another processor with what they are of, and the pairs of forms without a fault.
+A case says which networks are compared, with which faults, and how each side is run. `number_dumps`
+makes the models and the dumps. The file `number_cases.json` has four tables: the forms by name; the
+models of the repository with their inputs; the folders that were dumped on another processor, each
+with its model; and the pairs of forms for networks without a fault.
 
-Not there is `half` of three networks: MegEngine's pooling of float16 with a small kernel gives
-numbers of the wrong sign on a CPU, and the cast of the third network would end the float16 in the
-middle.
+Three networks have no form `half`. On a CPU, MegEngine's pooling in float16 with a small kernel
+gives numbers with the wrong sign. In the third network, a cast in the middle would end the float16.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ TABLE = json.loads(Path(__file__).with_suffix(".json").read_text())
 
 
 class Form(NamedTuple):
-    """How a network is written and run: the format, what the format is made of, and options."""
+    """How a network is written and run: its format, its conversion and the options of the run."""
 
     suffix: str
     recipe: str = ""
@@ -36,8 +35,10 @@ MODELS: dict[str, list[str]] = TABLE["models"]
 
 
 class Side(NamedTuple):
-    """One side of a case: a network as one of the `FORMS`, with the fault of that name; or, without
-    a form, a folder that was dumped elsewhere."""
+    """One side of a case: a network in one of the `FORMS`, with the fault named `fault`.
+
+    A side without a form is a folder that was dumped elsewhere.
+    """
 
     network: str
     fault: str = "clean"
@@ -45,19 +46,19 @@ class Side(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The name of the dump's folder."""
+        """The name of the folder with the side's dump."""
         return f"{self.network}.{self.fault}.{self.form}".replace(" ", "_")
 
     @property
     def model(self) -> str:
-        """The name of the model's file."""
+        """The name of the side's model file."""
         form = FORMS[self.form]
         recipe = f".{form.recipe}" if form.recipe else ""
         return f"{self.network}.{self.fault}{recipe}.{form.suffix}".replace(" ", "_")
 
 
 class Case(NamedTuple):
-    """A pair to compare; `faults` are the operators at fault, by the names that each may have."""
+    """A pair to compare. `faults` has the possible names of each operator with a fault."""
 
     group: str
     what: str
@@ -72,7 +73,7 @@ class Case(NamedTuple):
 
 
 def faulty_cases() -> Iterator[Case]:
-    """Yield the cases of one altered operator, then those of other faults."""
+    """Yield the cases with one altered operator, then the cases with other faults."""
     for word, fault in FAULTS.items():
         group = "fault" if word.startswith("old") else "new fault"
         right = f"prepared-{word}" if fault.prepare else "clean"
@@ -99,8 +100,10 @@ def both_ways(group: str, one: Side, other: Side) -> Iterator[Case]:
 
 
 def cpp_cases() -> Iterator[Case]:
-    """Yield pairs of dumps that C++ `load_and_run` wrote, which have no index, and of them with
-    runs here."""
+    """Yield pairs of two dumps of C++ `load_and_run`, or of such a dump and a run with lar.
+
+    The dumps of `load_and_run` have no index.
+    """
     for name in ("digits_cnn", "int8"):
         dumps = [Side(f"{name}_{layout}") for layout in ("nchw", "nchw44", "nchw88")]
         runs = [Side(f"models/{name}", form=form) for form in ("plain", "nchw44", "basic")]

@@ -1,6 +1,6 @@
-"""Makes the models and the dumps of `number_cases`, and says where they are.
+"""Makes the models and the dumps of `number_cases`, and returns their paths.
 
-Where a side cannot be made, the folder has a file KEY.error with the reason.
+If a side cannot be made, the reason is written to a file KEY.error.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from lar.running.plan import plan_run
 from lar.running.steps import make_run
 
 PROCESSES = 2
-STANDSTILL_SECONDS = 180  # after which processes that have made no network are ended
+STANDSTILL_SECONDS = 180  # processes are ended if they finish no network in this time
 ATTEMPTS = 8
 CPP_DUMPS = ROOT / "tests" / "data" / "load_and_run" / "dumps.tar.xz"
 
 
 def make_dumps(folder: Path, cases: Iterable[Case]) -> None:
-    """Make the dumps of some cases that are not there yet, in processes of their own: MegEngine
-    changes how the process that loads it computes.
+    """Make the missing dumps of some cases, in separate processes.
 
-    It now and then waits for ever where one process traces and runs many networks: processes that
-    stand still are ended, and others go on behind what they have made.
+    The processes are separate since loading MegEngine changes how a process computes. MegEngine may
+    hang in a process that traces and runs many networks. Processes that stand still are ended, and
+    new processes make the dumps that are still missing.
     """
     if not (folder / "int8_nchw").exists():
         with tarfile.open(CPP_DUMPS) as archive:
@@ -51,7 +51,7 @@ def make_dumps(folder: Path, cases: Iterable[Case]) -> None:
         missing = sorted(side for side in sides if not is_made(folder, side))
         if not missing:
             return
-        # Those of one network follow each other, and some of them read the same model.
+        # One process makes all sides of a network, since some sides need the same model file.
         groups = [[*each] for _, each in groupby(missing, lambda side: side.network)]
         with get_context("spawn").Pool(PROCESSES, begin) as pool:
             made = pool.imap_unordered(partial(make_sides, folder), groups)
@@ -62,7 +62,7 @@ def make_dumps(folder: Path, cases: Iterable[Case]) -> None:
 
 
 def dump_of(folder: Path, side: Side) -> Path:
-    """Return where the dump of a side is."""
+    """Return the folder with the dump of a side."""
     if side.form:
         return folder / side.key.replace("/", "_")
     return ROOT / side.network if "/" in side.network else folder / side.network
@@ -77,11 +77,11 @@ def is_made(folder: Path, side: Side) -> bool:
     return index_place(dump_of(folder, side)).exists() or error_of(folder, side).exists()
 
 
-# In the other processes
+# In the separate processes
 
 
 def begin() -> None:
-    """Discard what engines print and warn of."""
+    """Discard the output and the warnings of engines in this process."""
     logging.disable(logging.WARNING)
     onnxruntime.set_default_logger_severity(3)
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -90,7 +90,7 @@ def begin() -> None:
 
 
 def make_sides(folder: Path, sides: Sequence[Side]) -> None:
-    """Write models that are not there yet, and their dumps, or why they cannot be made."""
+    """Write the missing models of some sides, and the dumps; write the reason if this fails."""
     for side in sides:
         place = dump_of(folder, side)
         shutil.rmtree(place, ignore_errors=True)
@@ -100,12 +100,12 @@ def make_sides(folder: Path, sides: Sequence[Side]) -> None:
             spec = plan_run(str(make_model(folder, side)), values)
             result = make_run(spec, RunContext(in_process=True))
             assert result.status == "ok", result.failure
-        except Exception as error:  # the pair is listed as one that failed
+        except Exception as error:  # the pair is listed as failed
             error_of(folder, side).write_text(f"{type(error).__name__}: {error}"[:500])
 
 
 def make_model(folder: Path, side: Side) -> Path:
-    """Return a side's model file, which is made if it is not there yet."""
+    """Return a side's model file, which is made if it does not exist yet."""
     form = FORMS[side.form]
     if side.network in MODELS and not form.recipe:
         return ROOT / f"{side.network}.{form.suffix}"
@@ -139,7 +139,7 @@ def make_model(folder: Path, side: Side) -> Path:
 
 @cache
 def feeds_of(network: str) -> dict[str, Array]:
-    """Return what a network is fed with."""
+    """Return the input arrays of a network."""
     if network in MODELS:
         (path,) = MODELS[network]
         return {"data": np.load(ROOT / path)}
@@ -159,7 +159,7 @@ def inputs_of(folder: Path, network: str) -> list[str]:
         return [str(ROOT / path) for path in MODELS[network]]
     items = []
     for name, array in feeds_of(network).items():
-        # A .npy file may be a stack of items: lar would start a process to ask the model.
+        # For a .npy, which may be a data set, lar would start a process to read the model.
         onnx.save_tensor(onnx.numpy_helper.from_array(array), folder / f"{network}.{name}.pb")
         items.append(f"{name}:{folder}/{network}.{name}.pb")
     return items

@@ -1,4 +1,4 @@
-"""Translates networks to ONNX, by the text beside this, and runs the files with ONNX Runtime."""
+"""Translates networks to ONNX by `onnx_twin.txt`, and runs models with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from network import InputSpec, Network, Node
 from onnx import TensorProto, helper, numpy_helper
 from tables import read_lines
 
-# The newest that ONNX Runtime 1.19 and all later ones load.
+# The newest versions that ONNX Runtime 1.19 and later versions load.
 OPSET_VERSION = 17
 IR_VERSION = 8
 
@@ -43,7 +43,7 @@ def _sizes_of(node: Node) -> dict[str, Any]:
 
 
 def _add_node(graph: onnx.GraphProto, node: Node) -> None:
-    """Add the operators of a node, and the constants that they take."""
+    """Add the ONNX operators of a node, and the constants of these operators."""
 
     def add_constant(name: str, value: npt.ArrayLike) -> list[str]:
         graph.initializer.append(numpy_helper.from_array(np.asarray(value), f"{node.name}.{name}"))
@@ -69,7 +69,7 @@ def _add_node(graph: onnx.GraphProto, node: Node) -> None:
 
 
 def _number_of(word: str, node: Node) -> tuple[str, npt.ArrayLike]:
-    """Return the name of a constant and its number, which is a setting if it is not given."""
+    """Return the name and the number of a constant; if no number is given, the node's setting."""
     name, _, number = word.partition(":")
     if name.endswith("_zero_point"):
         return name, np.int8(0)
@@ -77,8 +77,8 @@ def _number_of(word: str, node: Node) -> tuple[str, npt.ArrayLike]:
 
 
 def onnx_of(network: Network) -> onnx.ModelProto:
-    """Translate the network, the shapes of all its tensors included."""
-    # Outputs without a shape: shape inference fills it in.
+    """Translate a network to ONNX, including the shapes of all tensors."""
+    # Outputs have no shape here: shape inference adds the shape.
     graph = helper.make_graph(
         [],
         network.name,
@@ -107,7 +107,7 @@ def _input_of(spec: InputSpec) -> onnx.ValueInfoProto:
 
 
 def count_macs(model: onnx.ModelProto) -> int:
-    """Multiply-accumulates of convolutions and linear layers, for a batch of one."""
+    """Return the number of multiply-accumulates in convolutions and linear layers, for batch 1."""
     weight_shapes = {constant.name: constant.dims for constant in model.graph.initializer}
     described = [*model.graph.value_info, *model.graph.output]
     output_shapes = {
@@ -127,7 +127,7 @@ def count_macs(model: onnx.ModelProto) -> int:
 def run_onnx(
     model: str | bytes, feeds: Mapping[str, Any], *, is_optimised: bool = True
 ) -> dict[str, Any]:
-    """Run a model, of a file or its contents, once on the CPU."""
+    """Run a model once on the CPU; `model` is a file's name or a file's content."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     if not is_optimised:

@@ -1,6 +1,7 @@
 """Variants of operators for `sweep_operators.py`: attributes, ranks, opsets, optional inputs.
 
-They are the lines of `operator_variants.txt`, which says what these mean.
+Each line of `operator_variants.txt` describes variants; the comment in this file explains its
+lines.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ FIELDS = dict(line.split(" ", 1) for line in SECTIONS["fields"])
 
 
 def lines() -> Iterator[str]:
-    """Yield the lines of all tables, filled in."""
+    """Yield the lines of all tables, with the fields in braces filled in."""
     for section in ("plain", "images", "resizes", "recurrent"):
         for given in SECTIONS.get(f"fields of {section}", [""]):
             own = dict(re.findall(r"(\w+)=(.*?)(?: \| |$)", given))
@@ -40,7 +41,7 @@ def lines() -> Iterator[str]:
 
 
 def variants() -> Iterator[Case]:
-    """Yield all variants, the same ones each time."""
+    """Yield all variants; each call yields the same variants."""
     for line in lines():
         first, versions, *words = line.split()
         outputs = next((int(word[1:]) for word in words if word[0] == ">"), 1)
@@ -57,7 +58,7 @@ def variants() -> Iterator[Case]:
 
 
 def read_value(text: str) -> Any:
-    """Return a number, a list, or the text itself."""
+    """Return the value of a text: a number, a list, or the text itself."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
@@ -68,7 +69,7 @@ def read_value(text: str) -> Any:
 def make_case(
     name: str, kind: str, opset: int, words: Sequence[str], attributes: Any, outputs: int
 ) -> Case:
-    """Return a model of one node, and random numbers that hang on its name alone."""
+    """Return a model of one node, with random inputs that depend only on `name`."""
     random = np.random.RandomState(zlib.crc32(name.encode()) % (1 << 31))
     arrays = [read_input(word, random) for word in words]
     while arrays and arrays[-1] is None:
@@ -92,7 +93,7 @@ def make_case(
 
 
 def read_input(word: str, random: np.random.RandomState) -> Array | None:
-    """Return an input: random numbers of a shape, or values with their type."""
+    """Return the input that a word describes: random numbers of a shape, or given values."""
     if word == "-":
         return None
     if word[0].isdigit() or word == "s":

@@ -4,14 +4,14 @@
     uv run python tools/option_pairs.py record new.jsonl models/...
     uv run python tools/option_pairs.py compare old.jsonl new.jsonl
 
-The command line is driven from outside: flags are those of the parser of `lar run`, values come
-from `option_pairs.txt`, and a case is its exit code, standard error, the first lines of standard
-output, the files written, whether a worker process was started, and the seconds. An older tree is
-recorded with its own script.
+The tool runs command lines and looks only at what they do. The flags come from the parser of `lar
+run`, and the values of the flags from `option_pairs.txt`. For each command line, the tool records
+the exit code, standard error, the first lines of standard output, the written files, the number of
+started workers, and the seconds. To record an older version of lar, use the script of that version.
 
-Thousands of runs are made affordable as in the tests: command lines run in this process, and their
-workers are forked from a process that has their libraries loaded. Seconds are therefore those of a
-warm process.
+To make thousands of runs fast, command lines run in this process, as in the tests. Workers are
+forked from a process that has already loaded the libraries, so that the recorded seconds do not
+include the start of a process.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from tests.worker_forks import FORKS, fork_or_start
 
 STDOUT_LINES = 3
 STDERR_CHARACTERS = 4000
-LIMIT_SECONDS = 20  # of one case
-EXAMPLES = 3  # cases named of each kind
+LIMIT_SECONDS = 20  # limit for one case
+EXAMPLES = 3  # cases that are named for each difference
 REFUSED = 2
 
 # Flags that take a value but are given without one.
@@ -70,7 +70,7 @@ class Case:
 
     @property
     def key(self) -> tuple[str, tuple[str, ...]]:
-        """The case's identity: the model's suffix and the flags in alphabetical order."""
+        """The key of the case: the model's suffix, and the flags in alphabetical order."""
         return Path(self.model).suffix, tuple(sorted(self.flags))
 
 
@@ -78,8 +78,10 @@ class Case:
 
 
 def flags_of_run() -> dict[str, str]:
-    """Return the flags that the help of `lar run` shows in its order, each with the word shown for
-    its value, without the one that ends the program before it reads another."""
+    """Return the flags in the help of `lar run`, each with the word that stands for its value.
+
+    The flags have the order of the help. `--help` is left out, since it ends the program.
+    """
     found = {}
     for action in parser_of("run")._actions:
         names = [name for name in action.option_strings if name.startswith("--")]
@@ -90,16 +92,19 @@ def flags_of_run() -> dict[str, str]:
 
 
 def read_values(suffix: str) -> dict[str, str]:
-    """Return what flags are given for a model of a format, by flag or by the word for a value."""
+    """Return the values to give to flags, by the flag or by the word that stands for its value.
+
+    `suffix` is the suffix of the model's file.
+    """
     lines = (line.removeprefix(f"{suffix} ").split() for line in read_lines(__file__))
     return {words[0]: words[1] for words in lines if len(words) == 2}
 
 
 def words_of(flag: str, metavar: str, suffix: str) -> tuple[str, ...]:
-    """Return the words of a flag on the command line, its value with placeholders.
+    """Return a flag and its value as words of a command line; the value may have placeholders.
 
     Raises:
-        SystemExit: the flag takes a value that there is no example for.
+        SystemExit: the flag takes a value, but no value is known for it.
     """
     if not metavar or flag in BARE:
         return (flag,)
@@ -112,9 +117,9 @@ def words_of(flag: str, metavar: str, suffix: str) -> tuple[str, ...]:
 
 
 def plan_cases(flags: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return no flag, every flag and every pair of flags.
+    """Return the flags of each case: no flag, each single flag, and each pair of flags.
 
-    Pairs stand in a fixed random order: a recording that was stopped is a fair sample.
+    Pairs have a fixed random order, so that a recording that was stopped is a fair sample.
     """
     pairs = list(itertools.combinations(flags, 2))
     random.Random(1).shuffle(pairs)
@@ -122,13 +127,13 @@ def plan_cases(flags: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def write_inputs(folder: Path) -> None:
-    """Write the small files that values of flags name."""
+    """Write the small files that are named in values of flags."""
     folder.mkdir()
     np.save(folder / "digit.npy", np.arange(64, dtype=np.float32).reshape(1, 1, 8, 8))
     (folder / "info.json").write_text('{"name": "pairs", "valid": true}\n')
     (folder / "labels.txt").write_text("1\n")
     (folder / "algorithms.cache").write_bytes(bytes(4))
-    library = importlib.util.find_spec("_ctypes")  # any shared library that has no operators
+    library = importlib.util.find_spec("_ctypes")  # a shared library without operators
     if library and library.origin:
         shutil.copy(library.origin, folder / "operators.so")
 
@@ -137,7 +142,7 @@ def write_inputs(folder: Path) -> None:
 
 
 class Recorder:
-    """Runs cases in a folder of its own; what engines print themselves goes to files there."""
+    """Runs cases in a new folder; the output of engines goes to files in this folder."""
 
     def __init__(self, model: Path, metavars: Mapping[str, str]) -> None:
         self.model = model
@@ -156,7 +161,10 @@ class Recorder:
         return fork_or_start(*given, **named)
 
     def words_of(self, flags: Sequence[str]) -> list[str]:
-        """Return the words after `lar`, the model and at most two iterations."""
+        """Return the words of the command line after `lar`, with the model.
+
+        Without the flag `--iter`, the run has one iteration.
+        """
         words = ["run", str(self.model), *(() if "--iter" in flags else ("--iter", "1"))]
         for flag in flags:
             given = words_of(flag, self.metavars[flag], self.model.suffix)
@@ -164,7 +172,7 @@ class Recorder:
         return words
 
     def record(self, flags: Sequence[str]) -> Case:
-        """Run one case; one that lasts longer than the limit is as if it was killed."""
+        """Run one case; a case that exceeds the time limit is recorded as killed."""
         out, began = self.folder / "out", time.monotonic()
         out.mkdir()
         self.started = 0
@@ -204,16 +212,16 @@ class Recorder:
 def record_share(
     file: Path, model: Path, metavars: Mapping[str, str], cases: Sequence[tuple[str, ...]]
 ) -> None:
-    """Append cases to a file, a line of JSON each."""
+    """Run cases, and append each to a file as a line of JSON."""
     recorder = Recorder(model, metavars)
-    # The measurement of the machine's peak takes a second of each profiled run, which only lacks
-    # two figures of a report without it.
+    # Without the measurement of the machine's peak, a profiled run is a second faster. Only two
+    # figures of a report are missing.
     peak = mock.patch("lar.measurement.peak.measure_peak", return_value=None)
     workers = mock.patch("lar.running.worker_process.start_python", recorder.start_worker)
     try:
         with peak, workers, file.open("a", buffering=1) as opened:
             for flags in cases:
-                # One write: lines of several processes do not mix.
+                # A single write, so that the lines of several processes do not mix.
                 opened.write(msgspec.json.encode(recorder.record(flags)).decode() + "\n")
     finally:
         FORKS.close()
@@ -221,7 +229,7 @@ def record_share(
 
 
 def read_cases(file: Path) -> list[Case]:
-    """Read a recording, a later line of the same case standing for an earlier one."""
+    """Read a recording; if a case has several lines, the last line is used."""
     cases = (msgspec.json.decode(line, type=Case) for line in file.read_text().splitlines())
     return list({case.key: case for case in cases}.values())
 
@@ -232,7 +240,7 @@ def record(options: argparse.Namespace) -> int:
     if options.flags:
         metavars = {flag: metavars[flag] for flag in options.flags.split(",")}
     for flag, metavar in metavars.items():
-        words_of(flag, metavar, options.models[0].suffix)  # all have values before the first runs
+        words_of(flag, metavar, options.models[0].suffix)  # fail early if a value is missing
     known = {case.key for case in read_cases(options.file)} if options.file.exists() else set()
     for model in options.models:
         cases = [
@@ -250,7 +258,7 @@ def record(options: argparse.Namespace) -> int:
 
 NUMBER = re.compile(r"(?<![\w-])-?\d[\d.,]*(?:e[+-]?\d+)?(?:ms|us|ns|s|%)?(?![\w-])")
 FLAG = re.compile(r"--[a-z0-9][a-z0-9-]*")
-# Lines that come and go with what else the machine does.
+# Lines that depend on the load of the machine.
 FLEETING = re.compile(
     r"^note: .*(disturbed|other work)|^searching: |^lar: note: .*waited|^hint: MKL "
     r"|^\x1b\[\d+m|:onnxruntime:"
@@ -258,8 +266,10 @@ FLEETING = re.compile(
 
 
 def lasting_lines(text: str) -> list[str]:
-    """Return the lines that remain the same from run to run, without their numbers, tracebacks
-    and what MegEngine itself prints."""
+    """Return the lines of a text that are equal in each run of one command.
+
+    Numbers in the lines are replaced. Tracebacks, and lines that engines print, are left out.
+    """
     lines, in_traceback = [], False
     for line in text.splitlines():
         if line.startswith("Traceback"):
@@ -272,13 +282,13 @@ def lasting_lines(text: str) -> list[str]:
 
 
 def generalise(text: str) -> str:
-    """Return a message without its numbers and with its flags as one word."""
+    """Return a message in which numbers and flags are replaced by fixed words."""
     return FLAG.sub("--FLAG", "\n".join(lasting_lines(text)))
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A kind of difference: what it is, and how it was and is."""
+    """A difference between two recordings: its kind, the old text and the new text."""
 
     kind: str
     old: str
@@ -286,7 +296,7 @@ class Difference:
 
 
 def differences_of(old: Case, new: Case) -> Iterator[Difference]:
-    """Find what differs between two recordings of a case."""
+    """Yield the differences between two recordings of a case."""
     if old.exit_code != new.exit_code:
         sides = (f"{case.exit_code}: {generalise(case.stderr)}" for case in (old, new))
         yield Difference("exit code", *sides)
@@ -307,7 +317,7 @@ def differences_of(old: Case, new: Case) -> Iterator[Difference]:
 
 
 def faults_of_refusal(case: Case) -> Iterator[Difference]:
-    """Find what a refusal should not be, whatever it was before."""
+    """Yield the faults of a refusal, even if the old recording has the same faults."""
     if case.stdout and not case.workers and "--in-process" not in case.flags:
         yield Difference("output before a refusal", "", generalise("\n".join(case.stdout)))
     if "hint:" not in case.stderr:
@@ -317,7 +327,7 @@ def faults_of_refusal(case: Case) -> Iterator[Difference]:
 
 
 def compare(options: argparse.Namespace) -> int:
-    """Print each kind of difference with its number of cases; return 1 when there is one."""
+    """Print each difference with its number of cases; return 1 if there is a difference."""
     old, new = ({case.key: case for case in read_cases(file)} for file in options.files)
     both = [key for key in old if key in new]
     groups: dict[str, dict[Difference, list[str]]] = defaultdict(lambda: defaultdict(list))
@@ -343,7 +353,7 @@ def indent(sign: str, text: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return the exit code."""
+    """Run `record` or `compare`; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     commands = parser.add_subparsers(required=True)
     recording = commands.add_parser("record", help="record all pairs of flags")

@@ -1,4 +1,4 @@
-"""The peers of lar: engines without it, as a user would call them in a script.
+"""The peers of lar: engines without lar, called as in a user's script.
 
     python tools/peers.py run MODEL COUNT [WARMUP [FOLDER]]
     python tools/peers.py session MODEL COUNT
@@ -6,17 +6,19 @@
     python tools/peers.py loop MODEL [openvino|mnn]
     python tools/peers.py onnxruntime-test MODEL
 
-`run` is a whole run of a `.mge` through lite's C functions: it prints the milliseconds of each
-iteration after those that warm up, one by default, and what the outputs begin with. With a folder
-the engine computes in the calling thread and, unless it is `-`, dumps each tensor there. `session`
-is a whole run of an `.onnx` with ONNX Runtime, and prints such times. `search` prints the seconds
-of a first iteration in which MegEngine measures its algorithms.
+`run` makes a whole run of a `.mge` through lite's C functions. It prints the milliseconds of each
+timed iteration, and the first numbers of each output. WARMUP is the number of untimed iterations, 1
+by default. If FOLDER is given, the engine computes in the calling thread, and dumps each tensor
+into FOLDER; `-` means no dump. `session` makes a whole run of an `.onnx` with ONNX Runtime, and
+prints the milliseconds of each iteration. `search` prints the seconds of a first iteration in which
+MegEngine measures its algorithms.
 
-The others read lines of two numbers, and make so many untimed iterations and so many timed ones for
-each. They print the seconds of an iteration: the median and the minimum of a bare loop, on OpenVINO
-and MNN with one thread, or the mean that ONNX Runtime's own test program prints. That program makes
-a session for each call; here it gets the same one again, so that only the first call has what a
-first iteration costs. Inputs are ones.
+`loop` and `onnxruntime-test` read lines of two numbers: how many untimed and how many timed
+iterations to make. For each line, `loop` prints the median and the minimum of the seconds of an
+iteration in a bare loop; OpenVINO and MNN compute with one thread. `onnxruntime-test` prints the
+mean that ONNX Runtime's own test program prints. The test program makes a new session for each
+call. Here, it always gets the same session, so that only the first call has the cost of a first
+iteration. All inputs are filled with ones.
 """
 
 from __future__ import annotations
@@ -33,9 +35,9 @@ from typing import Any
 import numpy as np
 
 PROFILE, OPTIMIZED = 2, 8
-EMPTY_CACHE = bytes(4)  # no categories
+EMPTY_CACHE = bytes(4)  # a cache file without categories
 
-# What runs one iteration, and what comes before it and is not timed.
+# A function that runs one iteration, and a function that is called before it, without timing.
 Loop = tuple[Callable[[], Any], Callable[[], Any]]
 
 
@@ -69,7 +71,7 @@ class LiteModel:
         self._wait(self.network)
 
     def tensors(self, kind: str) -> Iterator[np.ndarray[Any, np.dtype[np.float32]]]:
-        """Yield the memory of the inputs or of the outputs."""
+        """Yield the memory of each input or of each output, as an array."""
         read, count = self.lite[f"LITE_get_all_{kind}_name"], c_size_t()
         check(read(self.network, byref(count), None))
         names = (c_char_p * count.value)()
@@ -96,7 +98,7 @@ def run(model: str, count: str, warmup: str = "1", folder: str = "") -> None:
 
 def session(model: str, count: str) -> None:
     print_times(open_session(model)[0], count)
-    sys.exit()  # with all that a script ends with
+    sys.exit()  # end like a script, with all the clean-up of Python
 
 
 def print_times(iterate: Callable[[], Any], count: str, warmup: str = "1") -> None:
@@ -131,7 +133,7 @@ def open_lite(model: str) -> Loop:
 
 
 def open_session(model: str) -> Loop:
-    """Load an `.onnx` with ONNX Runtime."""
+    """Load an `.onnx` with ONNX Runtime, and return its loop functions."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
@@ -145,7 +147,7 @@ def open_session(model: str) -> Loop:
 
 
 def open_openvino(model: str) -> Loop:
-    """Compile a model with OpenVINO."""
+    """Compile a model with OpenVINO, and return its loop functions."""
     import openvino
 
     core = openvino.Core()
@@ -158,7 +160,10 @@ def open_openvino(model: str) -> Loop:
 
 
 def open_mnn(model: str) -> Loop:
-    """Load a `.mnn` with MNN, which computes other tensors in the memory of its inputs."""
+    """Load a `.mnn` with MNN, and return its loop functions.
+
+    The inputs are fed before each iteration, since MNN reuses their memory for other tensors.
+    """
     import MNN
 
     interpreter = MNN.Interpreter(model)
@@ -208,7 +213,7 @@ def onnxruntime_test(model: str) -> None:
 def times_of(
     iterate: Callable[[], Any], count: int, rearm: Callable[[], Any] = bool
 ) -> list[float]:
-    """Return the seconds of so many iterations; what comes before each is not timed."""
+    """Return the seconds of `count` iterations; `rearm` is called before each, without timing."""
     times = []
     for _ in range(count):
         rearm()
@@ -219,7 +224,7 @@ def times_of(
 
 
 def answer_turns(measure: Callable[[int], tuple[float, ...]]) -> None:
-    """Measure what each line of standard input asks for."""
+    """For each line of standard input, make the iterations, and print the measured seconds."""
     print("ready", flush=True)
     for line in sys.stdin:
         untimed, timed = map(int, line.split())

@@ -1,11 +1,14 @@
 """Faults that are planted in small networks: what is altered in which operators.
 
-The networks are those of the text beside this, the faults the rows of the JSON. An operator has a
-change of `CALLED`, or a list of its name and what it is called with. Without `pairs` a fault is
-shown by those of its network. Some have `plain` ones, since in blocks the engine pads another axis.
-Among the new are two at once, one behind the other or in two branches; scales that are so coarse
-that rounding hides them, of which one is shown with `qdq all`, as the engine reads the next bias by
-that scale; and an overflow of float16 in numbers that are right in float32.
+The networks are in `planted_faults.txt`, and the faults are the rows of `planted_faults.json`. In a
+row, each altered operator has the name of a change in `CALLED`, or a list of the name and the
+arguments of the change. A row without `pairs` gets the pairs of forms that fit its network. Some
+rows have `plain` pairs, since in blocks of channels, the engine pads another axis.
+
+Three groups of the new faults are special. Some have two faults at once, one behind the other or in
+two branches. Some have scales so coarse that rounding hides the fault; one of these is shown with
+`qdq all`, since the engine reads the next bias by this scale. In one, numbers that are right in
+float32 overflow in float16.
 """
 
 from __future__ import annotations
@@ -29,13 +32,12 @@ Pairs = tuple[tuple[str, str], ...]
 
 TABLE = json.loads(Path(__file__).with_suffix(".json").read_text())
 NETWORKS = read_networks(__file__)
-# Networks of images, which MegEngine can run in blocks of four channels.
+# Networks for images, which MegEngine can run with blocks of four channels.
 IN_BLOCKS = ("plain_cnn", "residual", "inverted", "branches", "excitation", "picture", "dense")
 
 
 def read_pairs(text: str) -> Pairs:
-    """Read pairs of forms of `number_cases`: what the altered network is run with, and the network
-    as it should be."""
+    """Read pairs of forms of `number_cases`: of the altered and of the correct network."""
     parts = (each.strip().partition("/") for each in text.split(","))
     return tuple((one, other) for one, _, other in parts)
 
@@ -45,10 +47,10 @@ PLAIN, BLOCKED = (read_pairs(TABLE["pairs"][name]) for name in ("plain", "in blo
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault: what is altered in which operators, and the pairs of forms that show it.
+    """A fault: what is altered in which operators, and the pairs of forms that show the fault.
 
-    `prepare` is done to both sides. `quantized` alters the model that the quantiser made. `renamed`
-    gives other names to all that the altered network computes.
+    The changes in `prepare` are made on both sides. `quantized` is a change of the quantised model.
+    If `renamed` is true, all tensors that the altered network computes get other names.
     """
 
     kind: str
@@ -57,8 +59,8 @@ class Fault:
     changes: Changes = ()
     prepare: Changes = ()
     quantized: AlterModel | None = None
-    at: str = ""  # the operator that is at fault, where the changes are not of it alone
-    others: Sequence[str] = ()  # what may be named instead, where it is fused or reads that
+    at: str = ""  # the operator at fault, if other operators change too
+    others: Sequence[str] = ()  # other operators that lar may name instead
     renamed: bool = False
 
     @property
@@ -70,7 +72,7 @@ class Fault:
 
 
 def of_weight(alter: AlterArray, role: str = "weight") -> Change:
-    """Return a change of an operator's weight, which `alter` changes in place or replaces."""
+    """Return a change of a weight by `alter`, which changes the array or returns a new one."""
 
     def change(network: Network, node: Node) -> None:
         changed = alter(node.weights[role])
@@ -116,7 +118,7 @@ def scale_weights(factor: float) -> Change:
 
 
 def coarsen_input(factor: float) -> Change:
-    """Have it take numbers in greater steps, and its bias too."""
+    """Return a change that makes the scale of an operator's input and bias coarser."""
 
     def change(network: Network, node: Node) -> None:
         scale_setting("input_scale", factor)(network, node)
@@ -126,25 +128,25 @@ def coarsen_input(factor: float) -> Change:
 
 
 def put(network: Network, node: Node, *nodes: Node) -> None:
-    """Replace a node."""
+    """Replace a node by zero or more nodes."""
     place = network.nodes.index(node)
     network.nodes[place : place + 1] = nodes
 
 
 def remove(network: Network, node: Node) -> None:
-    """Take an operator out: what took its output takes its input."""
+    """Remove an operator; the readers of its output get its input instead."""
     (source,) = node.inputs
     put(network, node)
     network.nodes = [rewired(each, {node.name: source}) for each in network.nodes]
 
 
 def rewired(node: Node, names: dict[str, str]) -> Node:
-    """Return a node with other names for what it takes."""
+    """Return a node whose inputs are renamed by `names`."""
     return replace(node, inputs=tuple(names.get(each, each) for each in node.inputs))
 
 
 def cast_half(network: Network, node: Node) -> None:
-    """Bring what an operator takes into float16 and back."""
+    """Cast the first input of an operator to float16 and back."""
     name = f"{node.name}.half"
     half = Node("half", name, node.inputs[:1])
     put(network, node, half, replace(node, inputs=(name, *node.inputs[1:])))
@@ -156,17 +158,17 @@ def swap_inputs(network: Network, node: Node) -> None:
 
 
 def become(kind: str, settings: dict[str, Any]) -> Change:
-    """Make it an operator of another kind."""
+    """Return a change that makes an operator one of another kind."""
     return lambda network, node: put(
         network, node, replace(node, kind=kind, settings={**node.settings, **settings})
     )
 
 
-# Changes of what the quantiser made
+# Changes of a quantised model
 
 
 def alter_constant(name: str, alter: AlterArray) -> AlterModel:
-    """Return a change of a constant of an ONNX model, by the beginning of its name."""
+    """Return a change of the constant of an ONNX model whose name begins with `name`."""
 
     def change(model: onnx.ModelProto) -> None:
         constant = next(it for it in model.graph.initializer if it.name.startswith(name))
@@ -177,8 +179,11 @@ def alter_constant(name: str, alter: AlterArray) -> AlterModel:
 
 
 def alter_reading(tensor: str, place: int, alter: AlterArray) -> AlterModel:
-    """Return a change of the scale (1) or the zero point (2) by which a quantised tensor is read,
-    not of that by which it is written."""
+    """Return a change of the scale or zero point with which a quantised tensor is read.
+
+    `place` is 1 for the scale, and 2 for the zero point. The scale and zero point with which the
+    tensor is written stay unchanged.
+    """
 
     def change(model: onnx.ModelProto) -> None:
         written = f"{tensor}_QuantizeLinear_Output"
@@ -203,13 +208,13 @@ def plus(number: int) -> AlterArray:
 
 
 def flip(array: Any) -> Any:
-    """Give each channel the scale of another one."""
+    """Return the scales of all channels in reverse order."""
     return np.ascontiguousarray(array[::-1])
 
 
 # The faults
 
-# By the names that the table has.
+# Changes by their names in the JSON file.
 CALLED: dict[str, Any] = {
     "weight": of_weight(add_to_one),
     "kernel": of_weight(scale_a_kernel),
@@ -236,14 +241,14 @@ CALLED: dict[str, Any] = {
 
 
 def made(call: Any) -> Any:
-    """Return what the table calls, with what it is called with if that is given."""
+    """Return the change that a name, or a list of a name and arguments, stands for."""
     name, *arguments = call if isinstance(call, list) else [call]
     values = [made(each) if isinstance(each, list) else each for each in arguments]
     return CALLED[name](*values) if values else CALLED[name]
 
 
 def read_fault(row: dict[str, Any]) -> Fault:
-    """Return the fault of a row of the table."""
+    """Return the fault that a row of the JSON file describes."""
     pairs = row.get("pairs", "in blocks" if row["network"] in IN_BLOCKS else "plain")
     fields: dict[str, Any] = {
         "pairs": read_pairs(TABLE["pairs"].get(pairs, pairs)),
@@ -258,7 +263,7 @@ def changes_of(calls: dict[str, Any]) -> Changes:
     return tuple((operator, made(call)) for operator, call in calls.items())
 
 
-# One altered operator at a time, and faults of other kinds; by the word that a side's name has.
+# All faults by name: `old-N` alters a single operator, `new-N` is a fault of another kind.
 FAULTS = {
     f"{group}-{number}": read_fault(row)
     for group in ("old", "new")
@@ -267,7 +272,7 @@ FAULTS = {
 
 
 def describe(name: str, fault: str) -> Network:
-    """Return a network as a fault leaves it; `prepared-new-1` is the other side of `new-1`."""
+    """Return a network with a fault; `prepared-new-1` is the correct network for `new-1`."""
     network = NETWORKS[name]()
     planted = FAULTS.get(fault.removeprefix("prepared-"))
     if planted:
@@ -285,14 +290,14 @@ def apply(network: Network, changes: Iterable[tuple[str, Change]]) -> None:
 
 
 def rename(network: Network) -> None:
-    """Give other names to all that a network computes."""
+    """Give other names to all tensors that a network computes."""
     names = {node.name: f"n{number}" for number, node in enumerate(network.nodes)}
     network.nodes = [rewired(replace(it, name=names[it.name]), names) for it in network.nodes]
     network.outputs = [names.get(each, each) for each in network.outputs]
 
 
 def halve(network: Network) -> None:
-    """Have a network compute in float16 between its inputs and its outputs."""
+    """Make a network compute in float16; its inputs and outputs keep their dtypes."""
     for node in network.nodes:
         for name, weight in node.weights.items():
             node.weights[name] = weight.astype(np.float16)
@@ -309,12 +314,12 @@ def halve(network: Network) -> None:
     ]
 
 
-# What engines fuse with the operator before it.
+# Kinds of operators that engines fuse with the operator before.
 FOLLOWING = ("relu", "relu6", "add", "sigmoid", "tanh")
 
 
 def names_of(network: Network, operator: str) -> frozenset[str]:
-    """Return the names that the result of an operator may have where others are fused with it."""
+    """Return the names that an operator may have after engines have fused it with others."""
     node = next(each for each in network.nodes if each.name == operator)
     names = [operator, *(node.inputs if node.kind in FOLLOWING else ())]
     while True:
@@ -325,7 +330,7 @@ def names_of(network: Network, operator: str) -> frozenset[str]:
 
 
 def truth_of(fault: Fault) -> tuple[frozenset[str], ...]:
-    """Return the operators at fault, by the names that each may have."""
+    """Return, for each operator at fault, the set of names that it may have."""
     clean = NETWORKS[fault.network]()
     truth = tuple(names_of(clean, each) | {*fault.others} for each in fault.operators)
     if not fault.renamed:

@@ -1,4 +1,4 @@
-"""Commands that tools run: where they are, and what they take in time and memory."""
+"""Runs commands for the other tools, and measures their time and memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run_quietly(
 
 
 def run_well(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command, which must succeed."""
+    """Run a command; if it fails, end this program with its error output."""
     done = run_quietly(command)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}: {done.stderr}")
@@ -57,20 +57,22 @@ def run_well(*command: str) -> subprocess.CompletedProcess[str]:
 def map_in_processes(
     function: Callable[[Work], Result], works: Sequence[Work], processes: int
 ) -> list[Result]:
-    """Return what a function gives for each of some works, in that order."""
+    """Call a function for each item of `works` in new processes; return the results in order."""
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
         return list(pool.map(function, works, chunksize=1))
 
 
 def make_large(name: str) -> None:
-    """Make a large model in both formats where it is missing."""
+    """Make a large model in both formats, unless it exists."""
     if not (LARGE / f"{name}.mge").exists():
         run_well(PYTHON, str(ROOT / "tools" / "make_models.py"), name)
 
 
 def write_script(folder: Path, **script: Any) -> str:
-    """Write a model of the tests' scripted engine, which this process and those that it starts find
-    from then on; return its path."""
+    """Write a model of the tests' scripted engine; return its path.
+
+    From then on, this process and its child processes can import the scripted engine.
+    """
     if str(SCRIPTED_ENGINE) not in sys.path:
         sys.path.append(str(SCRIPTED_ENGINE))
         os.environ["PYTHONPATH"] = str(SCRIPTED_ENGINE)
@@ -80,35 +82,38 @@ def write_script(folder: Path, **script: Any) -> str:
 
 
 def run_model(model: str | Path, **options: Any) -> lar.RunResult:
-    """Run a model, which must end well."""
+    """Run a model; the run must end without failure."""
     result = lar.run(model, **options)
     assert result.status == "ok", result.failure
     return result
 
 
 class Times(NamedTuple):
-    """The seconds of iterations."""
+    """The median and the minimum of the seconds of iterations."""
 
     median: float
     minimum: float
 
 
 def times_of_lar(model: str, warmup: int, count: int, **options: Any) -> Times:
-    """Return the times that lar reports."""
+    """Run a model with lar, and return the reported times of iterations."""
     asked = {"fill": "ones", "warmup_iter": warmup, "iter": count, **options}
     taken = run_model(model, **asked).samples.end_to_end
     return Times(statistics.median(taken), min(taken))
 
 
 def times_of_loop(model: str, warmup: int, count: int, engine: str) -> Times:
-    """Return the times of a bare loop."""
+    """Run a model in a bare loop of `peers.py`, and return the times of iterations."""
     done = run_quietly([*PEERS, "loop", model, engine], f"{warmup} {count}\n")
     return Times(*map(float, done.stdout.split()[-2:]))
 
 
 class Cost(NamedTuple):
-    """What a command took: seconds, CPU seconds and the peak memory in bytes of all of its
-    processes together, with the part of each in shared pages, and of the largest one."""
+    """The cost of a command: seconds, CPU seconds and peak memory in bytes.
+
+    `together` is the peak memory of all processes; each process has its share of shared pages.
+    `largest` is the peak memory of the largest process.
+    """
 
     seconds: float
     cpu_seconds: float
@@ -117,7 +122,10 @@ class Cost(NamedTuple):
 
 
 def cost_of(*command: str, samples_memory: bool = True) -> Cost:
-    """Run a command to its end; return what it took. Sampling its memory takes some CPU time."""
+    """Run a command to its end; return its cost.
+
+    If `samples_memory` is true, this process takes some CPU time to sample the memory.
+    """
     began, together, largest = time.perf_counter(), 0.0, 0.0
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while samples_memory and not os.waitid(
@@ -137,10 +145,10 @@ def cost_of(*command: str, samples_memory: bool = True) -> Cost:
 
 
 def seconds_of(*command: str) -> float:
-    """Time a whole process."""
+    """Run a command, and return how many seconds the whole process took."""
     return cost_of(*command, samples_memory=False).seconds
 
 
 def memory_peak_of(*command: str) -> float:
-    """Return the peak memory of a process and those that it starts, in bytes."""
+    """Run a command; return the peak memory of all its processes together, in bytes."""
     return cost_of(*command).together

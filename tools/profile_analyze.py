@@ -1,8 +1,8 @@
-"""Prints the slowest operators of a profile, as MegEngine's tool of this name does.
+"""Prints the slowest operators of a profile, like MegEngine's tool `profile_analyze.py`.
 
     python tools/profile_analyze.py PROFILE [-t 5] [--aggregate-by type --aggregate sum] ...
 
-PROFILE is a file that --profile wrote, or one that MegEngine wrote itself. It is
+PROFILE is a file that --profile wrote, or a profile that MegEngine wrote itself. The script calls
 `lar report PROFILE --style megengine` with the same flags.
 """
 

@@ -1,4 +1,4 @@
-"""What queueing theory expects of requests that one runner serves in the order of their arrival."""
+"""Waiting times by queueing theory, if one runner serves requests in the order of arrival."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 
 def expected_wait(rate: float, services: Sequence[float]) -> float:
-    """Return the mean time in seconds that requests wait for one runner, after Pollaczek and
-    Khinchine, where they arrive by a Poisson process and take one of these times each.
+    """Return the mean seconds that requests wait for one runner, after Pollaczek and Khinchine.
 
-    Infinity where more arrive than can be served. L. Kleinrock, Queueing Systems I, 5.6.
+    Requests arrive in a Poisson process with this rate, and serving a request takes one of the
+    times in `services`. If more requests arrive than can be served, the result is infinity. Source:
+    L. Kleinrock, Queueing Systems I, 5.6.
     """
     load = rate * math.fsum(services) / len(services)
     if load >= 1:
@@ -20,8 +21,10 @@ def expected_wait(rate: float, services: Sequence[float]) -> float:
 
 
 def waits_by_recursion(arrivals: Sequence[float], services: Sequence[float]) -> list[float]:
-    """Return how long each request waits for one runner: until the one before has been served
-    (D. V. Lindley, 1952)."""
+    """Return the seconds for which each request waits until the request before has been served.
+
+    Source: D. V. Lindley, 1952.
+    """
     waits: list[float] = []
     free = -math.inf
     for arrival, service in zip(arrivals, services, strict=True):

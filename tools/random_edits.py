@@ -1,6 +1,6 @@
 """Random faults in real networks: one edit of a weight, an attribute, the wiring or an operator.
 
-An edit counts where ONNX Runtime gives outputs that differ by more than lar's default tolerance.
+An edit is used only if it changes the outputs of ONNX Runtime by more than lar's default tolerance.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from lar.records.comparison import Tolerance
 QUANTIZED = ("residual", "mobile", "keras", "attention_timm")
 SUBJECTS = (*((name, "float") for name in NETWORKS), *((name, "qdq") for name in QUANTIZED))
 FACTORS = (0.5, 0.8, 1.3, 2.0, -1.0)
-DRAWS = 30  # after which another kind of edit is tried
+DRAWS = 30  # attempts before another kind of edit is tried
 
-# Another value of an attribute, from the present one.
+# For each attribute, a function that makes another value from the present value.
 ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
     "epsilon": lambda value: value * 1e4,
     "alpha": lambda value: value * 0.8,
@@ -44,13 +44,16 @@ ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
     "coefficients": lambda value: [value[0] * 2, *value[1:]],
 }
 
-# Operators that may stand in each other's place.
+# Groups of operator types that can replace each other.
 ALIKE = [line.split() for line in read_lines(__file__)]
 
 
 class Edited(NamedTuple):
-    """A network with a fault: what was done, and what the operators at fault and those beside them
-    are called."""
+    """A network with a fault.
+
+    `what` describes the edit. `operators` are the names of the operators at fault, and `neighbours`
+    the names of the operators next to them.
+    """
 
     network: RealNetwork
     what: str
@@ -59,7 +62,7 @@ class Edited(NamedTuple):
 
 
 class Subject:
-    """A model that is edited in place, with what is known of its tensors."""
+    """A model that is edited in place, with tables of its tensors."""
 
     def __init__(self, model: onnx.ModelProto, random: np.random.RandomState) -> None:
         self.random, self.graphs = random, list(walk_graphs(model.graph))
@@ -87,7 +90,7 @@ class Subject:
                 self.holders.update(dict.fromkeys(held, node))
 
     def nodes(self, *kinds: str) -> list[onnx.NodeProto]:
-        """Return the operators of these kinds, without any kind all."""
+        """Return the operators of the given types; without types, all operators except Constant."""
         nodes = (node for graph in self.graphs for node in graph.node)
         return [
             node
@@ -96,13 +99,17 @@ class Subject:
         ]
 
     def choose(self, items: Sequence[Any]) -> Any:
-        """Return one of some items; raises LookupError where there is none."""
+        """Return a random item of `items`.
+
+        Raises:
+            LookupError: `items` is empty.
+        """
         if not items:
             raise LookupError("nothing to choose from")
         return items[self.random.randint(len(items))]
 
     def readers(self, tensor: str) -> list[onnx.NodeProto]:
-        """Return the operators that a constant gets to, through those that have constants alone."""
+        """Return the operators that read a constant, directly or through operators on constants."""
         found: list[onnx.NodeProto] = []
         for node in self.users[tensor]:
             if all(name in self.constants for name in node.input if name):
@@ -111,8 +118,11 @@ class Subject:
         return found
 
     def beside(self, tensors: Iterable[str]) -> frozenset[str]:
-        """Return the names of the operators that feed those which give some tensors, are fed by
-        them or hold them."""
+        """Return the names of the operators next to the operators that compute `tensors`.
+
+        These are operators that feed them, that read their outputs, or that contain them in a
+        subgraph.
+        """
         found = []
         for tensor in set(tensors) & set(self.makers):
             before = (self.makers.get(name) for name in self.makers[tensor].input)
@@ -128,7 +138,7 @@ Change = tuple[str, Sequence[onnx.NodeProto]]
 
 
 def edit_constant(subject: Subject) -> Change:
-    """Scale one element, one channel or all of a constant; add to one of integers."""
+    """Scale an element, a channel or all of a float constant; add a number if it has integers."""
     kinds = (onnx.TensorProto.FLOAT, onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
     name = subject.choose(
         [key for key, each in subject.constants.items() if each.data_type in kinds]
@@ -158,7 +168,7 @@ def edit_attribute(subject: Subject) -> Change:
 
 
 def edit_perm(subject: Subject) -> Change:
-    """Have a Transpose take two axes of equal sizes in another order."""
+    """Swap two axes of equal sizes in a Transpose."""
     node = subject.choose(subject.nodes("Transpose"))
     perm, (_, *sizes) = node.attribute[0].ints, subject.kinds[node.input[0]]
     pairs = [
@@ -173,7 +183,7 @@ def edit_perm(subject: Subject) -> Change:
 
 
 def edit_wiring(subject: Subject) -> Change:
-    """Have an operator take another tensor of the same shape that is computed before it."""
+    """Replace an operator's input by another tensor of equal shape that is computed before."""
     graph = subject.choose(subject.graphs)
     places = []
     ready = [each.name for each in graph.input]
@@ -206,7 +216,7 @@ def replace_operator(subject: Subject) -> Change:
 
 
 def remove_operator(subject: Subject) -> Change:
-    """Take out an operator whose result has the shape of what it takes."""
+    """Remove an operator whose output has the shape of its input."""
     fixed = {each.name for graph in subject.graphs for each in graph.output}
     removable = [
         node
@@ -225,7 +235,7 @@ def remove_operator(subject: Subject) -> Change:
     return f"{node.op_type} {node.name} removed", [node, *users]
 
 
-# Two of these are drawn more often.
+# Two kinds of edit are listed twice, so that they are drawn more often.
 EDITS: tuple[Callable[[Subject], Change], ...] = (
     *(edit_constant, edit_constant, edit_attribute, edit_attribute),
     *(edit_perm, edit_wiring, swap_operands, replace_operator, remove_operator),
@@ -233,7 +243,7 @@ EDITS: tuple[Callable[[Subject], Change], ...] = (
 
 
 def draw_edit(number: int) -> Edited:
-    """Return the edit of that number, of a network that is drawn too."""
+    """Return the network with the random edit of this number."""
     random = np.random.RandomState(number)
     name, form = SUBJECTS[number % len(SUBJECTS)]
     network = make_network(name, form)
@@ -263,16 +273,19 @@ def try_edit(
 
 
 def run_model(network: RealNetwork) -> list[Any] | None:
-    """Return the outputs of a model, None if it is invalid."""
+    """Return the outputs of a model, or None if the model is invalid."""
     try:
         return list(run_onnx(network.model.SerializeToString(), network.feeds).values())
-    except Exception:  # each of ONNX Runtime's errors has a class of its own
+    except Exception:  # ONNX Runtime's errors have no common class
         return None
 
 
 def agree(actual: list[Any] | None, expected: list[Any] | None) -> bool:
-    """Return whether outputs are within the tolerance; those of other shapes are no fault that is
-    looked for, and those of an invalid model are not either."""
+    """Return whether outputs agree within the tolerance.
+
+    The result is also true if a model is invalid or if shapes or dtypes differ, since `lar compare`
+    is not tested with such edits.
+    """
     if actual is None or expected is None:
         return True
     pairs = list(zip(flatten(actual), flatten(expected), strict=False))
@@ -293,7 +306,7 @@ def flatten(outputs: Any) -> Iterator[Array]:
 
 
 def mismatches(actual: Array, expected: Array) -> int:
-    """Return how many elements are past lar's default tolerance."""
+    """Return how many elements differ by more than lar's default tolerance."""
     if expected.dtype.kind not in "fiu":
         return int((actual != expected).sum())
     return measure(actual, expected, bounds_of(Tolerance(), expected.dtype.name)).mismatches

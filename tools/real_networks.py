@@ -1,9 +1,9 @@
-"""Small networks as exporters write them, each with what it is fed with.
+"""Small networks as exporters write them, each with arrays for its inputs.
 
 The files in `networks/` are in ONNX's own text form. Their names, decompositions and constants are
-those of the exporters of PyTorch (old and new), Paddle, Keras and scikit-learn. Weights are
-declared there and drawn here, with the model's version as the seed: the same call gives the same
-bytes.
+as the exporters of PyTorch (old and new), Paddle, Keras and scikit-learn write them. The files have
+only the shapes of weights. The numbers are drawn here, with the model's version as the seed, so
+that each call gives the same bytes.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from onnx import numpy_helper, parser
 FOLDER = Path(__file__).with_name("networks")
 NETWORKS = tuple(sorted(path.stem for path in FOLDER.glob("*.onnxtxt")))
 
-# What the quantiser takes of some; of others all that it knows. A mask of -10000 leaves no step for
-# other numbers.
+# The operators to quantise in some networks; in other networks, all that the quantiser knows. With
+# a mask of -10000, a quantised tensor would have no steps left for other numbers.
 QUANTIZED = dict.fromkeys(("bert", "bert_17"), ("MatMul", "Gemm", "Gather"))
 
-# How weights are drawn, by the ends of their names: between two numbers, or with a spread.
+# How weights are drawn, by the ends of their names: from a range, or with a deviation.
 RANGES = {"scale": (0.5, 1.5), "running_var": (0.5, 2.0)}
 SPREADS = {
     **dict.fromkeys(("word", "cls_token", "gamma"), 1.0),
@@ -52,7 +52,7 @@ def network_of(
 
 
 def parse_network(text: str) -> RealNetwork:
-    """Return the model of a text, with weights and what it is fed with drawn."""
+    """Return the model of a text, with random weights and random inputs."""
     model = parser.parse_model(text)
     random = np.random.RandomState(model.model_version)
     feeds = {info.name: draw_input(info, random) for info in model.graph.input}
@@ -67,7 +67,7 @@ def parse_network(text: str) -> RealNetwork:
 def draw_input(info: onnx.ValueInfoProto, random: np.random.RandomState) -> Array:
     kind = info.type.tensor_type
     shape = [axis.dim_value for axis in kind.shape.dim]
-    if shape[3:] == [3]:  # the image that others take with channels first
+    if shape[3:] == [3]:  # an image whose channels come last
         image = random.normal(0, 1, [shape[0], 3, *shape[1:3]])
         return np.ascontiguousarray(image.transpose(0, 2, 3, 1), np.float32)
     if kind.elem_type == onnx.TensorProto.FLOAT:
@@ -78,7 +78,7 @@ def draw_input(info: onnx.ValueInfoProto, random: np.random.RandomState) -> Arra
 
 
 def draw_weight(name: str, shape: list[int], random: np.random.RandomState) -> Array:
-    """Draw a weight so that numbers neither grow nor vanish."""
+    """Return a random weight with which numbers neither grow nor vanish."""
     role = name.rpartition(".")[2]
     if role in RANGES:
         return np.asarray(random.uniform(*RANGES[role], shape))
@@ -95,12 +95,15 @@ def draw_weight(name: str, shape: list[int], random: np.random.RandomState) -> A
 
 
 def make_network(name: str, form: str = "float") -> RealNetwork:
-    """Return a network of `NETWORKS` in a form: `float`, `float16`, `optimised`, `qdq`,
-    `qoperator`, `dynamic`, `int4`, `moved N`, `rotated`."""
+    """Return a network of `NETWORKS` in a form.
+
+    The forms are `float`, `float16`, `optimised`, `qdq`, `qoperator`, `dynamic`, `int4`, `moved N`
+    and `rotated`.
+    """
     model, feeds = parse_network((FOLDER / f"{name}.onnxtxt").read_text())
     if form == "float":
         return RealNetwork(model, feeds)
-    import conversions  # which imports the quantiser, and SymPy with it
+    import conversions  # slow: imports the quantiser, and SymPy with it
 
     if form == "float16":
         model = conversions.halve(model)
@@ -116,8 +119,11 @@ def make_network(name: str, form: str = "float") -> RealNetwork:
 
 
 def rename(original: onnx.ModelProto, recipe: str) -> onnx.ModelProto:
-    """Return a model in which tensors and nodes have other names: `moved N` numbers those that
-    are numbers N higher, `rotated` gives each tensor the name of the next one."""
+    """Return a model in which tensors and nodes have other names.
+
+    `moved N` adds N to names that are numbers. `rotated` gives each tensor the name of the next
+    tensor.
+    """
     model = copy.deepcopy(original)
     nodes = [node for graph in walk_graphs(model.graph) for node in graph.node]
     tensors = [name for node in nodes for name in node.output if name]

@@ -1,6 +1,6 @@
-"""The pairs of `real_networks` in which nothing is wrong: levels, conversions, names, exporters.
+"""Pairs of correct `real_networks`, which differ in level, conversion, names or exporter.
 
-A side is a command line: a model, its level of optimisation, its inputs.
+A side is a command line with a model, its level of optimisation and its inputs.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from planted_faults import read_pairs
 from processes import map_in_processes
 from real_networks import NETWORKS, RealNetwork, make_network
 
-# What is compared: the group, the networks, or two exporters' networks, and pairs of a form and a
-# level. Without its float16 are two networks, since ONNX Runtime 1.23 fails to load what it makes
-# of the parts of a LayerNormalization.
+# Each row has the group, the networks (or two exporters' networks), and pairs of a form and a
+# level. Two networks have no float16 form: for the parts of a LayerNormalization, ONNX Runtime 1.23
+# makes a float16 model that it fails to load.
 TABLE = json.loads(Path(__file__).with_suffix(".json").read_text())
 
 
 class RealSide(NamedTuple):
-    """A network in a form of `real_networks`, and how it is run."""
+    """A network in a form of `real_networks`, with the level of optimisation of its run."""
 
     network: str
     form: str = "float"
@@ -37,7 +37,7 @@ class RealSide(NamedTuple):
         return f"{self.network} {self.form} {self.level}"
 
     def command(self, folder: Path) -> str:
-        """Return what `lar compare` takes; the model is made where it is not there yet."""
+        """Return the side as a command line; make the model if it does not exist yet."""
         path = folder / f"{self.network}.{self.form.replace(' ', '_')}.onnx"
         if not path.exists():
             write_network(path, make_network(self.network, self.form))
@@ -45,7 +45,7 @@ class RealSide(NamedTuple):
 
 
 class RealPair(NamedTuple):
-    """Two sides that compute the same."""
+    """Two sides whose outputs must be equal within the tolerance."""
 
     group: str
     actual: RealSide
@@ -57,7 +57,7 @@ class RealPair(NamedTuple):
 
 
 def write_network(path: Path, network: RealNetwork) -> None:
-    """Write a model, and its inputs into a folder beside it."""
+    """Write a model, and write its inputs into a folder beside the model."""
     feeds = path.with_suffix(".inputs")
     feeds.mkdir(exist_ok=True)
     for name, array in network.feeds.items():
@@ -66,7 +66,7 @@ def write_network(path: Path, network: RealNetwork) -> None:
 
 
 def side_of_model(path: Path, level: str = "all") -> str:
-    """Return a side of `lar compare`: a model that `write_network` wrote, with its inputs."""
+    """Return the command line of a model that `write_network` wrote, with its inputs."""
     feeds = sorted(path.with_suffix(".inputs").iterdir())
     items = ";".join(f"{each.stem}:{each}" for each in feeds)
     return shlex.join([str(path), "--graph-optimization-level", level, "--input", items])
@@ -86,7 +86,7 @@ def real_pairs() -> Iterator[RealPair]:
 
 
 def write_sides(folder: Path, pairs: Sequence[RealPair], processes: int) -> list[tuple[str, str]]:
-    """Write the models of pairs that are not there yet; return both command lines of each pair."""
+    """Write the missing models of some pairs; return both command lines of each pair."""
     sides = list(dict.fromkeys(each for pair in pairs for each in (pair.actual, pair.expected)))
     files = list({(side.network, side.form): side for side in sides}.values())
     map_in_processes(partial(RealSide.command, folder=folder), files, processes)

@@ -1,10 +1,11 @@
-"""What `lar report A B` says of pairs of profiles whose truth is known.
+"""Measures whether `lar report A B` is right for pairs of profiles with a known answer.
 
-Operators are joined: between layouts, levels of optimisation and engines. The truth are the names
-of the model's nodes: those of the weights that an operator reads, and of what it gives.
+`lar report` must join the operators of profiles with different layouts, levels of optimisation and
+engines. The right answer follows from the names of the model's nodes, which are in the names of the
+weights that an operator reads and of the tensors that it writes.
 
-Operators are called slower or faster: never between two runs of one command, and where one of them
-was made slower in the record of one run, that one alone.
+`lar report` must call no operator slower or faster if both profiles are of one command. If one
+operator is made slower in a profile, `lar report` must call only this operator slower.
 """
 
 from __future__ import annotations
@@ -33,21 +34,24 @@ from lar.profiles.differences import compare_profiles
 from lar.records.profile import Profile
 
 SLOWER = 2
-SHORTEST_SHARE = 0.005  # of an iteration, for an operator that is made slower
+SHORTEST_SHARE = 0.005  # least share of an iteration for an operator to slow down
 BLOCKED = re.compile("_nchwc$")
 OF_WEIGHT = re.compile(r"(.+)\.(weight|bias)")
 
 LEAST_SHARE = 0.95
 ITERATIONS = 100
-PAIRS = 3  # the fewest that are judged
+PAIRS = 3  # the fewest pairs of runs that lar judges
 
-# How each kind of model is profiled: the file's suffix and the flags.
+# How models for pictures and for texts are profiled: the file's suffix and the flags.
 WAYS = read_sections(__file__)
 
 
 class Joined(NamedTuple):
-    """How well the operators of two profiles were joined: the share of the time of those that have
-    a partner, what was joined wrongly, and what was not."""
+    """How well the operators of two profiles were joined.
+
+    `share` is the share of the time in operators with a partner. `wrong` are wrong pairs, and
+    `missed` are operators without a partner.
+    """
 
     share: float
     wrong: list[str]
@@ -55,7 +59,7 @@ class Joined(NamedTuple):
 
 
 def make_profile(model: str | Path, flags: Sequence[str], place: Path, iterations: int) -> Profile:
-    """Profile a run.
+    """Run a model with `--profile`; return the profile.
 
     Raises:
         SystemExit: the run did not end well.
@@ -66,8 +70,11 @@ def make_profile(model: str | Path, flags: Sequence[str], place: Path, iteration
 
 
 def labels_of(profile: Profile) -> list[tuple[frozenset[str], frozenset[str]]]:
-    """Return the names of the model's nodes that each operator stands for, as far as names say it:
-    those whose weights it reads, and those whose results it gives."""
+    """Return, for each operator, the names of the model's nodes that it computes.
+
+    The first set has the nodes whose weights the operator reads, the second set the nodes whose
+    results it writes. Both are as complete as the names of tensors allow.
+    """
     makers = {key: each for each in profile.operators for key in each.writes}
 
     def weights_in(key: str, depth: int = 0) -> Iterator[str]:
@@ -81,7 +88,7 @@ def labels_of(profile: Profile) -> list[tuple[frozenset[str], frozenset[str]]]:
     for operator in profile.operators:
         weights = {name for key in operator.weights for name in weights_in(key)}
         if operator.weights and not weights and BLOCKED.search(operator.name):
-            # Weights that were filled up have new names.
+            # A weight that the engine has padded has a new name.
             weights = {re.sub("(_relu)?_nchwc$", "", operator.name)}
         given = {operator.names.get(key, COPY.sub("", key)) for key in operator.writes}
         labels.append(
@@ -91,7 +98,7 @@ def labels_of(profile: Profile) -> list[tuple[frozenset[str], frozenset[str]]]:
 
 
 def times_of(profile: Profile) -> list[float]:
-    """Return what each operator takes: the median of the iterations, in nanoseconds."""
+    """Return the time of each operator: the median over the iterations, in nanoseconds."""
     found: list[list[int]] = [[] for _ in profile.operators]
     for each in profile.timed_executions:
         found[each.operator].append(profile.host_ns(each))
@@ -99,8 +106,10 @@ def times_of(profile: Profile) -> list[float]:
 
 
 def judge_joined(profiles: tuple[Profile, Profile], *, hidden: bool = False) -> Joined:
-    """Join two profiles and compare with the truth; with `hidden` names, the second profile's are
-    unknown to what joins them."""
+    """Join the operators of two profiles, and compare the pairs with the right answer.
+
+    If `hidden` is true, the names of the second profile are hidden from the code that joins.
+    """
     labels, times = [*map(labels_of, profiles)], [*map(times_of, profiles)]
     known = [frozenset().union(*itertools.chain(*side)) for side in labels]
     given = (profiles[0], without_names(profiles[1])) if hidden else profiles
@@ -116,8 +125,8 @@ def judge_joined(profiles: tuple[Profile, Profile], *, hidden: bool = False) -> 
         elif pair.a and pair.b:
             right += sum(times[side][place] for side, place in operators)
         else:
-            # What only one run has, as conversions of layouts, has no partner; weights are no
-            # operators of the model.
+            # An operator that only one run has, such as a conversion of a layout, needs no partner.
+            # Neither does a weight.
             missed += [
                 (times[side][place], side, profiles[side].operators[place].name)
                 for side, place in operators
@@ -135,8 +144,10 @@ def judge_joined(profiles: tuple[Profile, Profile], *, hidden: bool = False) -> 
 def problem_of(
     pair: OperatorPair, labels: Sequence[Sequence[tuple[frozenset[str], frozenset[str]]]]
 ) -> str:
-    """Return what names say against a pair, empty if they say nothing against it, or if it has one
-    side alone."""
+    """Return why a pair is wrong according to names.
+
+    The text is empty if the names allow the pair, or if the pair has only one side.
+    """
     sides = [[labels[side][place] for place in places] for side, places in enumerate(pair)]
     weights = [frozenset().union(*(each[0] for each in side)) for side in sides]
     given = [frozenset().union(*(each[1] for each in side)) for side in sides]
@@ -149,12 +160,12 @@ def problem_of(
 
 
 def is_part(one: str, other: str) -> bool:
-    """Return whether a name is another one or that of a part of it."""
+    """Return whether two names are equal, or one is the name of a part of the other."""
     return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
 def without_names(profile: Profile) -> Profile:
-    """Return a profile whose names say nothing of the model, as an engine without names has it."""
+    """Return a profile without the model's names, as from an engine that does not keep names."""
     numbers = itertools.count()
     keys: dict[str, str] = {}
 
@@ -177,14 +188,16 @@ def without_names(profile: Profile) -> Profile:
 
 
 def called_different(pairs: Sequence[tuple[Profile, Profile]]) -> list[str]:
-    """Return the operators that are called slower or faster."""
+    """Return the names of the operators that `lar report` calls slower or faster."""
     found = compare_profiles(pairs, operator_kinds_of_both(*pairs[0]))
     return [it.name for it in found.operators if it.difference and it.difference.is_shown]
 
 
 def slow_down(profile: Profile, operator: int, factor: float) -> Profile:
-    """Return a profile in which every execution of an operator took longer, and what followed in
-    that iteration came later."""
+    """Return a profile in which every execution of one operator takes longer.
+
+    All later executions in the iteration begin and end later.
+    """
     later = 0
     executions, before = [], -1
     for each in profile.executions:
@@ -205,15 +218,18 @@ def slow_down(profile: Profile, operator: int, factor: float) -> Profile:
 
 
 def operators_to_slow(profile: Profile) -> list[int]:
-    """Return the operators that take more than a small part of an iteration."""
+    """Return the operators that take at least `SHORTEST_SHARE` of an iteration."""
     times = times_of(profile)
     least = SHORTEST_SHARE * sum(times)
     return [place for place, time in enumerate(times) if time >= least]
 
 
 def measure_joined(settings: Settings) -> Outcome:
-    """Profile ResNet50, MobileNetV2 and an encoder in all ways, and join each two of them; then
-    with the names of either side hidden."""
+    """Profile three models in all ways, and join each two profiles of a model.
+
+    The models are ResNet50, MobileNetV2 and an encoder. Profiles are joined with names, and with
+    the names of one side hidden.
+    """
     make_large("encoder")
     least, wrong, pairs = [1.0, 1.0], [0, 0], 0
     for model, ways in (
@@ -244,7 +260,7 @@ def measure_joined(settings: Settings) -> Outcome:
 
 
 def measure_same(settings: Settings) -> Outcome:
-    """Profile one command in pairs, again and again, while the machine is disturbed."""
+    """Profile one command again and again while the machine is disturbed, and compare pairs."""
     called = 0
     for number in repeat(settings):
         with disturbed(settings.seed + number):
@@ -258,8 +274,10 @@ def measure_same(settings: Settings) -> Outcome:
 
 
 def measure_slower(settings: Settings) -> Outcome:
-    """Profile one command many times; compare pairs of the runs, where an operator was made slower
-    in the records of the second of each pair."""
+    """Profile one command many times; compare pairs in which one operator was made slower.
+
+    The operator is made slower in the second profile of each pair.
+    """
     draw = random.Random(settings.seed)
     flags = ("--multithread", "1")
     made = [
@@ -268,7 +286,7 @@ def measure_slower(settings: Settings) -> Outcome:
     ]
     found = alone = 0
     for number in repeat(settings):
-        # Neighbours are pairs: runs that are compared are made by turns.
+        # Two successive runs make a pair, as when runs are made in turns.
         chosen = draw.sample([*zip(made[::2], made[1::2], strict=True)], PAIRS)
         turned = [draw.sample(pair, 2) for pair in chosen]
         operator = draw.choice(operators_to_slow(made[0]))

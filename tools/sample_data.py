@@ -1,6 +1,6 @@
-"""The pictures behind models and inputs: scikit-image's photographs, scikit-learn's digits.
+"""The pictures from which models and inputs are made: photographs and digits.
 
-Both come with their packages; nothing is downloaded.
+The photographs come with scikit-image, and the digits with scikit-learn. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from network import Array
 IMAGE_SIZE = 224
 TEST_DIGIT_COUNT = 360
 
-# Top, left and side of the square around the face.
+# Top, left and side length of the square around the cat's face.
 CAT_FACE = (0, 70, 300)
 
 OTHER_PICTURES = (
@@ -26,36 +26,36 @@ OTHER_PICTURES = (
 
 
 class Digits(NamedTuple):
-    """Images (N, 1, 8, 8) float32 with values 0 to 16, labels (N,) int32."""
+    """Images (N, 1, 8, 8) float32 with values 0 to 16, and their labels (N,) int32."""
 
     images: Array
     labels: Array
 
 
 def crop_square(image: Array, top: int, left: int, side: int) -> Array:
-    """Cut a square out of RGB (H, W, 3) uint8 and size it for the models, BGR."""
+    """Cut a square out of an RGB image (H, W, 3) uint8; return it resized for models, as BGR."""
     square = image[top : top + side, left : left + side, ::-1]
     size = (IMAGE_SIZE, IMAGE_SIZE)
     return np.asarray(cv2.resize(np.ascontiguousarray(square), size, interpolation=cv2.INTER_AREA))
 
 
 def load_cat() -> Array:
-    """The face of "Chelsea", BGR (224, 224, 3) uint8."""
+    """Return the face of the cat "Chelsea" as a BGR image (224, 224, 3) uint8."""
     return crop_square(_load_picture("chelsea"), *CAT_FACE)
 
 
 def _load_picture(name: str) -> Array:
-    """One that scikit-image ships: RGB (H, W, 3) uint8."""
+    """Return a picture of scikit-image as an RGB image (H, W, 3) uint8."""
     return np.asarray(getattr(skimage.data, name)())
 
 
 def nchw_of(image: Array) -> Array:
-    """BGR (H, W, 3) uint8, as `cv2.imread` gives, to (1, 3, H, W) float32 with values 0 to 255."""
+    """Convert a BGR image (H, W, 3) uint8 to (1, 3, H, W) float32 with values 0 to 255."""
     return np.ascontiguousarray(image.transpose(2, 0, 1)[np.newaxis], dtype=np.float32)
 
 
 def load_photographs() -> Array:
-    """Eight colour pictures, the cat first: (8, 3, 224, 224) float32, BGR, 0 to 255."""
+    """Return eight BGR pictures, the cat first: (8, 3, 224, 224) float32, values 0 to 255."""
     images = [load_cat()]
     for name in OTHER_PICTURES:
         image = _load_picture(name)
@@ -66,11 +66,11 @@ def load_photographs() -> Array:
 
 
 def split_digits() -> tuple[Digits, Digits]:
-    """The digits for training and those for testing, shuffled with a fixed seed."""
+    """Return the digits for training and the digits for testing, shuffled with a fixed seed."""
     images, labels = sklearn.datasets.load_digits(return_X_y=True)
     images = images.reshape(-1, 1, 8, 8).astype(np.float32)
     labels = labels.astype(np.int32)
-    # The data set is ordered by writer: unshuffled, the test would be on other writers.
+    # The digits are ordered by writer: without shuffling, the test would have other writers.
     order = np.random.RandomState(0).permutation(len(labels))
     train, test = order[:-TEST_DIGIT_COUNT], order[-TEST_DIGIT_COUNT:]
     return Digits(images[train], labels[train]), Digits(images[test], labels[test])

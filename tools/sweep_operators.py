@@ -1,9 +1,9 @@
-"""Compares operators in float64 with ONNX Runtime: `python tools/sweep_operators.py`.
+"""Compares lar's float64 operators with ONNX Runtime: `python tools/sweep_operators.py`.
 
-The cases are those that the package onnx has for its operators, each of them at all opsets that
-take it, and variants of attributes, ranks and optional inputs (`operator_variants.py`). It prints
-the cases that differ, by operator those without truth, and how many ONNX Runtime refuses. The exit
-code is 1 if a case differs that the table of variants does not explain.
+Cases are the test cases of the package onnx, each at all opsets that accept it, and the variants of
+`operator_variants.py`. The tool prints the cases that differ, the operators for which lar has no
+reference values, and how many cases ONNX Runtime refuses. The exit code is 1 if a case differs and
+`operator_variants.txt` does not explain why.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from lar.engines.onnx_file.fields import Message
 from lar.engines.reference.driver import evaluator_of
 from lar.engines.reference.operators import widened
 
-NEWEST = {"": 23, "ai.onnx.ml": 5}  # opsets that ONNX Runtime knows
+NEWEST = {"": 23, "ai.onnx.ml": 5}  # the newest opsets that ONNX Runtime knows
 
 SAME, DIFFERENT, EXPLAINED = "same", "different", "wrong in ONNX Runtime"
 WITHOUT_TRUTH, REFUSED = "without truth", "refused by ONNX Runtime"
 
 
 class Outcome(NamedTuple):
-    """What comes of a case, and what is to be said of it."""
+    """The verdict on a case, and a text that explains the verdict."""
 
     verdict: str
     says: str = ""
 
 
 def cases_of_onnx() -> Iterator[Case]:
-    """Yield the cases of the package onnx, at all opsets at which ONNX's checker takes them."""
+    """Yield the cases of the package onnx, at all opsets at which ONNX's checker accepts them."""
     from onnx.backend.test.case.node import collect_testcases
 
     with warnings.catch_warnings():
@@ -61,7 +61,7 @@ def cases_of_onnx() -> Iterator[Case]:
 
 
 def models_at_opsets(model: Any) -> Iterator[tuple[int, Any]]:
-    """Yield a model with each opset at which its operator was defined anew."""
+    """Yield a model once for each opset that changed the definition of its operator."""
     node = model.graph.node[0]
     versions = {
         each.since_version
@@ -81,11 +81,11 @@ def models_at_opsets(model: Any) -> Iterator[tuple[int, Any]]:
 
 
 def try_case(case: Case) -> Outcome:
-    """Compute a case by both, and compare."""
+    """Compute a case with lar and with ONNX Runtime, and compare the outputs."""
     model = case.model.SerializeToString()
     try:
         theirs = run_onnx(model, case.inputs, is_optimised=False)
-    except Exception:  # the package has no one kind for these
+    except Exception:  # ONNX Runtime's errors have no common class
         return Outcome(REFUSED)
     ours = evaluator_of(Message("Model", model), Path()).run(
         {name: widened(it) for name, it in case.inputs.items()}
@@ -101,7 +101,7 @@ def try_case(case: Case) -> Outcome:
 
 
 def difference(ours: Any, theirs: Any) -> str:
-    """Return what differs between two values, empty if nothing does, or ours has no truth."""
+    """Return how two values differ; empty if they are equal or lar has no reference value."""
     if isinstance(ours, NoTruth):
         return ""
     if isinstance(ours, (list, dict)) or isinstance(theirs, (list, dict)):
@@ -121,7 +121,7 @@ def difference(ours: Any, theirs: Any) -> str:
         return f"types {ours.dtype} and {kind}"
     if theirs.dtype.kind in "bi" or not theirs.size:
         return "" if np.array_equal(ours, theirs) else "other integers"
-    if theirs.dtype.kind == "u":  # quantised in other steps
+    if theirs.dtype.kind == "u":  # rounding may differ by one step
         return "" if np.abs(ours.astype(float) - theirs).max() <= 1 else "other integers"
     digits = 2e-5 if kind in ("float32", "float64") else 4e-3
     scale = np.abs(theirs[np.isfinite(theirs)]).max(initial=0)
@@ -130,7 +130,7 @@ def difference(ours: Any, theirs: Any) -> str:
 
 
 def sweep(cases: Iterable[Case]) -> Counter[str]:
-    """Try cases, print what is to be said, and return how many came to what."""
+    """Try cases, print the results, and return the number of cases for each verdict."""
     counts, lacking = Counter[str](), Counter[str]()
     for case in cases:
         outcome = try_case(case)
@@ -147,7 +147,7 @@ def sweep(cases: Iterable[Case]) -> Counter[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Sweep; return 1 if a case differs."""
+    """Try all cases; return 1 if a case differs without an explanation."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", help="cases whose name holds this word")
     asked = parser.parse_args(arguments)

@@ -1,4 +1,7 @@
-"""The texts beside modules: lines, some of them in sections, and comments after `#`."""
+"""Reads the text files beside modules: lines, in some files in sections.
+
+Lines that begin with `#` are comments.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,13 @@ from pathlib import Path
 
 
 def read_lines(module: str) -> list[str]:
-    """Return the lines of the text beside a module, without comments and empty ones."""
+    """Return the lines of a module's text file, without comments and empty lines."""
     lines = Path(module).with_suffix(".txt").read_text().splitlines()
     return [line for line in lines if line and not line.startswith("#")]
 
 
 def read_sections(module: str) -> dict[str, list[str]]:
-    """Return the lines of each section, which a line with its name in brackets begins."""
+    """Return the lines of each section; a section begins with a line `[name]`."""
     sections: dict[str, list[str]] = {}
     for line in read_lines(module):
         if line[0] == "[" and line[-1] == "]":

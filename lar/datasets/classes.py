@@ -3,8 +3,9 @@
 The first output of a run has the scores of the classes.
 
 A file of labels may have one line for each item, with the item and its class: `cat.jpg 281` or
-`cat.jpg,281`. The lines `val/cat.jpg 281` and `cat 281` are also for the item cat.jpg. If each line
-has only a class, such as `281`, the lines are in the order of the items.
+`cat.jpg,281`. In the file of labels, the item cat.jpg may be written with its folder, as in
+`val/cat.jpg 281`, or without its suffix, as in `cat 281`. If each line has only a class, such as
+`281`, the lines are in the order of the items.
 
 A file of labels may also have a line for each class, and not for each item: the first line has the
 name of class 0. The line of a class may end with the number of the class, as in `tench 0`.
@@ -117,7 +118,7 @@ def without_suffix(name: str) -> str:
 
 
 def class_of(text: str, path: str) -> int:
-    """Return the class for a label.
+    """Return the number of a class from the text of a label.
 
     Raises:
         UsageError: the label is negative, or too large.
@@ -132,7 +133,7 @@ def add_earlier_classes(spec: RunSpec, result: RunResult) -> RunResult:
     """Return the result of a resumed run, with the classes of the items that were done earlier.
 
     The classes come from the dumped outputs, which exist even if the earlier run failed. The scores
-    of the classes are the model's first output, or its only output.
+    of the classes are in the dump of the model's first output, or in the only dumped tensor.
     """
     # Imported here: few runs are resumed.
     from lar.dumps.binary import read_tensor

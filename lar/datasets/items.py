@@ -7,7 +7,8 @@ counts two or more items. A `.npy` file is a stack if `--labels` is given, or if
 item at a time. If a model has several inputs, as in `a:FOLDER;b:list` or `a:x.npz;b:y.npz`, each
 input has its own source, and all sources have the same number of items.
 
-This module does not use NumPy: the parent process counts the items before a run begins.
+This module does not use NumPy, so that the parent process can count the items before a run begins
+without importing NumPy.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ def items_in(texts: Sequence[str], *, with_arrays: bool = True) -> list[tuple[st
 
     The result is None if the texts of `--input` do not describe a data set.
 
-    The items of a stack have no files, since each item is a slice of the stack. Without
-    `with_arrays`, .npy files do not count as stacks.
+    The items of a stack have no files, since each item is a slice of the stack. If `with_arrays` is
+    false, .npy files are not treated as stacks.
 
     Raises:
         UsageError: a text is wrong, a source is empty or broken, or the sources differ in length.
-            With `with_arrays`, a damaged stack is an error too.
+            If `with_arrays` is true, a damaged stack raises this error too.
     """
     check_texts(texts)
     parts = split_items(*texts)
@@ -140,8 +141,8 @@ def stack_in(parts: Sequence[str]) -> int:
     """Return the number of items in a stack, or in each of several stacks; 0 for other data.
 
     The result is 0 for a stack of a single item, which feeds only one run, and for arrays that
-    differ in length. The result is also 0 for a file of another format, for which the error is
-    raised later, when the file is read.
+    differ in length. The result is 0 for a file that is not in the format of its suffix; the error
+    for this is raised later, when the file is read.
     """
     paths = [place_of(part)[1] for part in parts]
     if not all(path.lower().endswith(STACKS) and os.path.isfile(path) for path in paths):

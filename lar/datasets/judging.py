@@ -88,9 +88,10 @@ def describe_failure(number: int, verdict: Verdict) -> str:
 
 
 def complete(expected: Expected, loaded: Loaded) -> Expected:
-    """Return an expected output, completed with the name and the error limit in the file.
+    """Return an expected output, completed with the name and the error limit in its file.
 
-    An output that already has a limit is returned unchanged. The file is an ONNX tensor.
+    An expected output that already has an error limit is returned unchanged. The file holds an ONNX
+    tensor.
     """
     if expected.limit is not None:
         return expected
@@ -154,8 +155,9 @@ def describe(value: Any) -> str:
 def errors_of(actual: Array, expected: Array) -> Array:
     """Return |e-a| / max(min(|e|,|a|), 1) for each element, as MegEngine computes it.
 
-    MegEngine computes in float32; lar computes in float64 if the type has more digits. A NaN or
-    infinity on both sides gives the error 0; on one side alone, it gives an infinite error.
+    MegEngine computes in float32; lar computes in float64 if the dtype has more digits than
+    float32. A NaN or infinity on both sides gives the error 0; on one side alone, it gives an
+    infinite error.
     """
     if kind_of(actual.dtype) == "O":
         return np.where(actual == expected, 0, np.inf)

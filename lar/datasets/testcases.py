@@ -3,7 +3,7 @@
 A folder has the model in `model.onnx`, or in a file with another name if the folder has only one
 .onnx. The folders `test_data_set_0`, `test_data_set_1`, ... beside the model have TensorProto
 messages: `input_0.pb` and `output_0.pb` are for the first input and the first output of the model.
-The docs of onnx/backend/test describe the folder.
+Folders of testcases are described in the docs of onnx/backend/test.
 
 In a file of MegEngine, lar reads only where each graph begins and ends. The file has "mgbtest0",
 the number of testcases (u32), the model's graph, and a graph for each testcase. A graph in the

@@ -1,10 +1,10 @@
 """Makes runs on other machines: a Dask scheduler assigns each run to a worker.
 
 A job is a run, a bench, or a round of a search. Each job is sent to a device, which is a Dask
-worker that was started with the resource `device`. A job occupies the whole resource, so that no
-two timed runs share a device. The worker asks for the files that it lacks. Then the worker sends
-back the result, with the files that the run has written. The scheduler and its workers are called a
-farm.
+worker that was started with the resource `device`. A job occupies the whole device, so that no two
+timed runs share a device. The worker asks for the files that it lacks. After the job, the worker
+sends back the result, with the files that the run has written. The scheduler and its workers are
+called a farm.
 """
 
 from __future__ import annotations

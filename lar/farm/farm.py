@@ -1,8 +1,8 @@
 """A Dask scheduler and its workers, which do jobs.
 
-Dask chooses a worker with a free device for each job. If this worker is lost, Dask chooses another
-worker. The process of the user's command sends the files that a job asks for, shows the progress,
-and waits for the result.
+Dask chooses a worker with a free device for each job. If the chosen worker is lost during the job,
+Dask chooses another worker. The process of the user's command sends the files that a job asks for,
+shows the progress, and waits for the result.
 """
 
 from __future__ import annotations
@@ -131,10 +131,10 @@ class Farm:
     ) -> T:
         """Call a function of `lar.farm.worker` on a worker; return the function's value.
 
-        Files that the function writes are copied to their paths on this machine. In `arguments`,
-        the files of `sending` have the paths that they get on the worker. An interrupt ends the
-        call on the worker. If the worker still answers within `END_SECONDS`, the value of the call
-        is returned.
+        Files that the function writes are copied to their paths on this machine. `sending` has the
+        files to send; if an argument names one of these files, it contains the file's path on the
+        worker. An interrupt ends the call on the worker. If the worker answers within `END_SECONDS`
+        after the interrupt, the value of the call is returned.
 
         Raises:
             Lost: no worker has finished the call.

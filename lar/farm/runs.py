@@ -124,7 +124,10 @@ class RunFollower:
     def take_rows(
         self, runner: int, first: int, times: Sequence[tuple[float, ...]], warmups: int | None
     ) -> None:
-        """Add rows to a copy of the worker's table; rows that were not sent have no times."""
+        """Add the sent times of iterations to this process's copy of the worker's table of samples.
+
+        Iterations whose times were not sent get rows without times.
+        """
         rows = self.tables[runner]
         for row in [*([(NAN, NAN, NAN)] * (first - rows.count)), *times]:
             if rows.count < rows.capacity:
@@ -206,8 +209,8 @@ class FarmPlayer:
         except Killed as error:
             first, *others = order.entrants
             if len(others) > 1:
-                # One of them kills the workers. Half of them are played now, the others in a later
-                # round.
+                # One of the candidates kills the workers. Half of them are played now, the other
+                # half in a later round.
                 half = (first, *others[: len(others) // 2])
                 self.play(replace(order, entrants=half), show, keep)
             else:
@@ -237,7 +240,7 @@ class RoundFollower:
         return {"began": self.begin, "show": self.show, "ended": self.take}
 
     def begin(self) -> None:
-        """Forget the results that are held back, each time that a worker starts the round.
+        """Drop the results in `waiting`, since a worker starts the round again.
 
         Raises:
             CutShort: some results of the round were kept before the worker was lost.
@@ -249,8 +252,8 @@ class RoundFollower:
     def take(self, place: int, result: RunResult) -> None:
         """Keep a result; hold back a successful plain run's result until another result comes.
 
-        The result of the plain run alone is useless. If the worker is lost before another result
-        comes, another worker plays the whole round again.
+        A round is useless if it has only the result of the plain run. If the worker is lost before
+        another result comes, another worker plays the whole round again.
         """
         self.waiting.append((place, result))
         if self.has_kept or place or result.status != "ok":
@@ -280,8 +283,8 @@ def request_on_farm(
 ) -> tuple[TuneRequest, MachineFacts, dict[str, str]]:
     """Return the request of a search, with the choices that a worker with the label can try.
 
-    Also return the facts about the worker's machine, and the versions of the engines on that
-    machine.
+    The second and third returned values are the facts about the worker's machine, and the versions
+    of the engines on that machine.
 
     Raises:
         UsageError: a model or an option cannot be used, or no worker has the label.

@@ -78,7 +78,10 @@ class Sending:
         return f"{ROOT}/{place}"
 
     def add_cache(self, path: str, flag: str) -> str:
-        """Add a cache file, which the run may read and write; return its path on the worker."""
+        """Add the cache file of a run to the job; return the file's path on the worker.
+
+        The run may read and write the file.
+        """
         if os.path.isfile(path):
             self.add(path, flag)
         place = self.place_of(path)
@@ -87,7 +90,7 @@ class Sending:
         return f"{ROOT}/{place}"
 
     def add_written(self, key: str, path: str) -> str:
-        """Add an output file, which is copied back to `path`; return its path on the worker."""
+        """Return the path on the worker for an output file, which is copied back to `path`."""
         place = f"{WRITTEN}/{key}/{os.path.basename(os.path.normpath(path))}"
         self.folders.add(os.path.dirname(place))
         self.names[place] = path
@@ -161,7 +164,7 @@ class Sending:
         return self.name_all(answer.value, answer.root)
 
     def add_model(self, model: str, engine: str) -> str:
-        """Add a model and the files that it names; return the model's path on the worker.
+        """Add a model, and the files it names, to the job; return the model's path on the worker.
 
         Raises:
             UsageError: a file cannot be read, or its path is valid only on this machine.
@@ -182,19 +185,23 @@ class Sending:
         return self.add(model)
 
     def add_with_weights(self, model: str) -> str:
-        """Add a model and the files that it names, for any engine that may read it."""
+        """Add a model and its weight files to the job; return the model's path on the worker.
+
+        No engine has been chosen for the model: the engine that reads the model's format finds the
+        weight files.
+        """
         return self.add_model(model, engine_for(Path(model), None).name)
 
     def add_named(self, inputs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-        """Add the files with the data of inputs; return the inputs with paths on the worker."""
+        """Add the files with input data to the job; return the inputs with paths on the worker."""
         return tuple((name, self.add(path, "--input")) for name, path in inputs)
 
     def add_inputs(self, texts: Iterable[str]) -> tuple[str, ...]:
-        """Add the files in values of `--input`; return these values with paths on the worker."""
+        """Add the files of `--input` to the job; return its values with paths on the worker."""
         return tuple(";".join(map(self.add_item, split_items(text))) for text in texts)
 
     def add_item(self, item: str) -> str:
-        """Add the file of an input, such as `NAME:PATH`; return the text with the new path."""
+        """Add the file in a text `NAME:PATH` to the job; return the text with the worker's path."""
         place = find_path(item)
         if place is None:
             return item
@@ -202,11 +209,11 @@ class Sending:
         return item[: place.start] + path + item[place.stop :]
 
     def rewrite_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Add the files that options name; return the options with paths on the worker."""
+        """Add the files of options to the job; return the options with paths on the worker."""
         return {key: self.rewrite_option(key, value) for key, value in settings.items()}
 
     def rewrite_option(self, key: str, value: Any) -> Any:
-        """Add the files that an option names; return the value with paths on the worker."""
+        """Add the files of an option to the job; return its value with paths on the worker."""
         option = BY_KEY.get(key)
         if option is None or value is None:
             return value
@@ -224,7 +231,7 @@ class Sending:
         return value
 
     def rewrite_spec(self, spec: RunSpec) -> RunSpec:
-        """Add the files of a run; return the run's spec with paths on the worker.
+        """Add the files of a run to the job; return the run's spec with paths on the worker.
 
         Raises:
             UsageError: a file cannot be read, or the run needs a Python that only this machine has.
@@ -244,17 +251,17 @@ class Sending:
         )
 
     def rewrite_case(self, case: Case) -> Case:
-        """Add the files of a testcase; return the testcase with paths on the worker."""
+        """Add the files of a testcase to the job; return the testcase with paths on the worker."""
         expected = tuple(replace(each, file=self.add(each.file)) for each in case.expected)
         return replace(case, inputs=self.add_named(case.inputs), expected=expected)
 
     def rewrite_context(self, context: RunContext) -> RunContext:
-        """Return the context of a run with paths on the worker, also for files to write."""
+        """Return a run's context with paths on the worker, for files to read and to write."""
         written = {key: self.add_written(key, path) for key, path in context.written.items()}
         return replace(context, written=written, names=self.rewrite_names(context.names))
 
     def rewrite_names(self, names: Mapping[str, str]) -> dict[str, str]:
-        """Return the user's names of files by the paths that these files have on the worker."""
+        """Return `names` with each file's path on this machine replaced by that on the worker."""
         return {
             f"{ROOT}/{FILES}{path}" if os.path.isabs(path) else path: name
             for path, name in names.items()

@@ -63,10 +63,10 @@ class TaskLost(Exception):
 
 @dataclass(frozen=True)
 class Task:
-    """A function of `lar.farm.worker` to call on a device.
+    """A call of a function of `lar.farm.worker`, to be made on a device of the farm.
 
-    In `arguments`, the files of `sending` have the paths that they get on the worker. `client` is
-    the id of the Dask client.
+    `sending` has the files to send. If an argument names one of these files, it contains the file's
+    path on the worker. `client` is the id of the Dask client.
     """
 
     name: str
@@ -148,7 +148,7 @@ def do(
 
 
 def environment_of_runs() -> dict[str, str]:
-    """Return the environment without the variables of Dask's nanny.
+    """Return the environment without the variables that Dask's nanny adds for workers.
 
     With the variables of the nanny, engines would compute on one thread.
     """
@@ -192,7 +192,7 @@ class Stream(Listener):
         self._due = time.monotonic()
 
     def add(self, *entry: Any, now: bool = False) -> None:
-        """Add a message; write all messages if `now`, or if `FLUSH_SECONDS` have passed."""
+        """Add a message; write all messages if `now` is true or `FLUSH_SECONDS` have passed."""
         self._entries.append(entry)
         if now or time.monotonic() >= self._due:
             self.flush()

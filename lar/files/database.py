@@ -1,9 +1,9 @@
 """The SQLite file of a store; a newer lar updates the schema of an older file.
 
-SQLite writes the file with a rollback journal and full synchronisation. So if a writer is killed,
-all earlier results are still there, and the last change is complete or absent. The store is a
-single file that can be copied. The store works on network file systems, where a write-ahead log
-would not work.
+SQLite writes the file with a rollback journal and full synchronisation. If a writer is killed, all
+earlier results are still there, and the last change is complete or absent. The store is a single
+file that can be copied. The store works on network file systems, where a write-ahead log would not
+work.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ STORE_ID = 0x6C617273  # "lars"
 
 HEAD = b"SQLite format 3\x00"
 
-# A table of stored columns, or an index of them. Anything else, as a generated column, may compute
-# what it likes, even without an end.
+# A table of stored columns, or an index of such columns. Anything else, such as a generated column,
+# may run any computation, even an endless one.
 PLAIN = re.compile(
     r"(?i)CREATE (TABLE [\w '\"]+\([\w\s,'\"]*(UNIQUE \([\w, ]+\)[\w\s,'\"]*)?"
     r"|(UNIQUE )?INDEX \w+ ON \w+ ?\(\w+(, ?\w+)*)\)"
@@ -107,7 +107,7 @@ def error_of_database(error: sqlite3.DatabaseError, place: str) -> LarError:
         problem = f"{holder_of(place)} has locked the store for {PATIENCE_SECONDS:g} s"
         return refusal(problem, WAIT)
     if "full" in text or "disk I/O" in text:
-        # SQLite has one text for both, and for a write that a limit stops.
+        # SQLite has one text for a full disk and for a write that the file size limit stops.
         full = error_of_full_disk(os.path.dirname(place) or os.curdir)
         is_disk = full.errno != errno.EFBIG if full else limit_of("file size") is None
         number = errno.ENOSPC if is_disk else errno.EFBIG
@@ -123,7 +123,7 @@ class Database:
         self._connection = connection
 
     def prepare(self, schema: int, make: Callable[[sqlite3.Connection], None]) -> None:
-        """Check that the file is a store, and update it to the schema with this number.
+        """Check that the file is a store, and update it to the schema with the number `schema`.
 
         `make` creates the tables, or updates the tables of an older schema.
 

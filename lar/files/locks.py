@@ -10,9 +10,9 @@ from pathlib import Path
 
 from lar.errors import UsageError, printable
 
-# How long lar waits for another program. lar's own processes hold a lock for less.
+# How long lar waits for another program. lar's own processes hold a lock for a shorter time.
 PATIENCE_SECONDS = 3.0
-LOCKED = set[str]()  # while this process waited for them
+LOCKED = set[str]()  # paths for which this process has waited in vain
 WAIT = "wait until the other program has ended, or end it"
 
 
@@ -28,10 +28,11 @@ def locked(
 ) -> Iterator[bool]:
     """Hold a lock on a folder or file, if the file system supports locks.
 
-    lar waits for `seconds`, by default `PATIENCE_SECONDS`. The value is False if another program
-    holds the lock even after `seconds`. With `needed`, an error is raised instead of the value
-    False; `needed` is False only for work that may be left undone. After one unsuccessful wait for
-    a path, a process does not wait for this path again until the path was free once.
+    lar waits for `seconds`, by default `PATIENCE_SECONDS`. The `with` block gets True, or False if
+    another program holds the lock even after `seconds`. If `needed` is true and the lock is not
+    free, an error is raised. `needed` is false only for work that may be left undone. After one
+    unsuccessful wait for a path, a process does not wait for this path again until the path was
+    free once.
 
     Raises:
         UsageError: another program still holds a lock that is needed.
@@ -55,8 +56,8 @@ def take_lock(file: int, kind: int, seconds: float) -> bool:
 
     A thread waits in the system's queue for the lock. A process that only tried now and then might
     never find the lock free. The waiting thread has a copy of the file's descriptor. If the thread
-    gets the lock only after `seconds`, the lock ends as soon as the file's descriptor and the copy
-    are closed.
+    gets the lock only after `seconds`, the lock is of no use, and ends when the file's descriptor
+    and the copy are closed.
 
     Raises:
         OSError: the file system does not support locks.

@@ -33,7 +33,7 @@ def delay_packages() -> None:
     def find_spec(name: str, path: Sequence[str] | None, target: Any = None) -> Any:
         if name not in DELAYED:
             return None
-        # Python holds a lock here: no other thread may import these two at the same time.
+        # Python holds a lock here: no other thread may import these two modules at this time.
         from importlib.machinery import PathFinder
         from importlib.util import LazyLoader
 
@@ -72,7 +72,10 @@ def module_path() -> list[str]:
 
 
 def has_safe_path() -> bool:
-    """Return whether a flag (-I or -P) kept the script's or current folder out of `sys.path`."""
+    """Return whether Python was started with -I or -P.
+
+    Both flags, -I and -P, keep the script's folder and the current folder out of `sys.path`.
+    """
     return bool(sys.flags.isolated or getattr(sys.flags, "safe_path", False))  # -I, -P
 
 
@@ -80,8 +83,9 @@ def fork_python(files: Mapping[int, int], work: Callable[[], object]) -> int:
     """Fork this process, which must have one thread, and return the id of the new process.
 
     The new process gets its own process group, and calls `work` as if Python had just been started.
-    `files` maps each descriptor that the new process gets to the descriptor of this process that is
-    copied. The new process ends after `work`, and never returns from this function.
+    `files` maps the number of a file descriptor in the new process to the number of the descriptor
+    in this process from which it is copied. The new process ends after `work`, and never returns
+    from this function.
     """
     import signal
 

@@ -14,7 +14,7 @@ from typing import TextIO
 from lar.errors import UsageError, printable_lines, writing
 from lar.files.work_folders import prefix_of_owner, remove_leftovers
 
-# Text, or UTF-8: whole, or in pieces that do not split a character.
+# Text, or UTF-8 bytes in one piece, or UTF-8 bytes in pieces that do not split a character.
 Content = str | bytes | Iterable[bytes]
 HINT = "choose another file"
 

@@ -1,9 +1,9 @@
 """Unpacking of packed content, with a limit on its size.
 
 A file of a few megabytes can unpack to many gigabytes, and no deadline would stop the unpacking in
-time. So content may unpack to at most `MOST_RATIO` times its packed size, and at most `MOST_BYTES`.
-Content up to `FREE_BYTES` is not limited. With gzip, profiles of real runs shrink to between a
-tenth and a thirtieth of their size.
+time. So packed content is refused if its unpacked size is above `MOST_BYTES`, or above `MOST_RATIO`
+times its packed size. Content up to `FREE_BYTES` is not limited. With gzip, profiles of real runs
+shrink to between a tenth and a thirtieth of their size.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def check_zip(
 ) -> None:
     """Refuse a zip archive that is too large when unpacked, or is not packed as NumPy packs.
 
-    Python unpacks other kinds of packing, such as bzip2, in whole blocks, which may have any size.
+    NumPy packs with deflate, or not at all. Content packed in another way, such as bzip2, is
+    refused since Python unpacks it in whole blocks, which may have any size.
 
     Raises:
         UsageError: the archive is refused.

@@ -10,8 +10,8 @@ START is the time when the process began, in clock ticks since the machine start
 distinguishes the owner from a later process with the same id. HOST identifies the machine and its
 PID namespace, so that lar leaves alone the files of other machines and containers in a shared
 folder. HOST is more than the machine's name, since boards that were set up with one image have the
-same name. PLACE stands for the path that the owner will write at the end, and that no other process
-may write before.
+same name. PLACE stands for the path that the owner will write when it ends, and that no other
+process may write until the owner has ended.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def host() -> str:
 
     The digits are computed from the machine's name, its id and the addresses of its network
     devices, since copies of one system have the same machine id. If a machine has neither an id nor
-    a network device, the id of the boot is used. After a reboot of such a machine, lar does not
-    recognise its own leftovers.
+    a network device, the id of the boot is used instead. If the id of the boot is used, lar does
+    not recognise files that it left before a reboot.
     """
     devices = sorted(NETWORK.glob("*/device"))
     places = [MACHINE_ID, *(each.with_name("address") for each in devices)]
@@ -101,8 +101,8 @@ def digits_of(text: str) -> str:
 def work_folder(beside: str | None = None, *, claim: str = "", flag: str = "") -> Iterator[str]:
     """Make a folder for this process, in `beside` or in the system's temporary folder.
 
-    `claim` is the path, given by `flag`, that this process will write at the end, and that no other
-    process of lar may write before.
+    `claim` is the path, given by `flag`, that this process will write when it ends. Until then, no
+    other process of lar may write the path `claim`.
 
     Raises:
         UsageError: another process has claimed the path, or keeps the folder locked.

@@ -1,13 +1,15 @@
 """Inputs: from the texts of `--input` to the arrays that a model is fed with.
 
-The module `grammar` splits the texts into items. `readers` reads the files and numbers of an item.
-`images` reads image files, and applies the settings size, channels, mean and layout. `model_inputs`
-finds the model's input for an array, and checks whether the array fits. `dtypes` converts arrays,
-and generates data. `feed` returns the arrays of all inputs.
+The module `grammar` splits the texts into items. `readers` reads the data that an item names:
+files, or numbers written in the item itself. `images` reads image files, and applies the settings
+size, channels, mean and layout. `model_inputs` finds the model's input for an array, and checks
+whether the array fits. `dtypes` converts arrays, and generates data. `feed` returns the arrays of
+all inputs.
 
-This module has what the other modules share: an array as a reader loads it, the error for an item
-of `--input`, and the files of ONNX's test data folders. This module does not import NumPy or
-dataclasses, which are slow to import.
+Three things are defined in `lar.inputs` itself, because several modules use them: the class of an
+array that a reader has loaded, the error for an item of `--input`, and the names of the files in
+ONNX's test data folders. `lar.inputs` does not import NumPy or dataclasses, which are slow to
+import.
 """
 
 from __future__ import annotations
@@ -41,9 +43,9 @@ class Loaded(NamedTuple):
     "tensor" has its own dtype and shape. Numbers of the `kind` "text" get the dtype of the model's
     input. Bytes of the `kind` "raw" (uint8, one axis) get the dtype and shape of the model's input.
     `channels` is the channel order of an image of shape (1,H,W,C), empty for any other array.
-    `name` is the array's name in the source. With `name_binds`, the model must have an input of
-    this name. Without `name_binds`, the array may also feed the input at its `position`, or the
-    model's only input. `note` is a comment that the file contains for people.
+    `name` is the array's name in the source. If `name_binds` is true, the model must have an input
+    with the name `name`. If `name_binds` is false, the array may also feed the input at its
+    `position`, or the model's only input. `note` is a comment that the file contains for people.
     """
 
     array: Array
@@ -66,8 +68,8 @@ def input_error(
 class UnnamedInput(UsageError):
     """The error for an item that does not say which input of the model it feeds.
 
-    The hint of this error begins with NAME_IT, which does not help callers who pass arrays from
-    Python.
+    The hint of this error begins with NAME_IT. If the array comes from Python code, where NAME_IT
+    does not help, lar replaces NAME_IT by other words.
     """
 
 
@@ -78,7 +80,7 @@ def numbered(folder: str, pattern: str) -> list[tuple[int, str]]:
 
 
 def check_memory(byte_count: int, where: str) -> None:
-    """Refuse arrays that can never fit, before anything is allocated.
+    """Refuse arrays that are larger than the machine's memory, before anything is allocated.
 
     Raises:
         UsageError: the machine has less memory than `byte_count`.

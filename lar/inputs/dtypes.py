@@ -1,11 +1,11 @@
-"""The dtypes that models take: conversion that keeps an array's values, and generated data.
+"""The dtypes of models' inputs: conversion of arrays to a dtype, and generated data of a dtype.
 
 Generated data depends only on the seed, the input's name, the dtype, the shape and the fill:
 
 `uniform` draws floats from 0 to 1, integers of 8 bits from the dtype's whole range, other integers
-and booleans from 0 and 1, and texts from a to z. `normal` draws floats with mean 0 and deviation 1,
-and is refused for any other dtype. `zeros` and `ones` give the numbers 0 and 1, the booleans False
-and True, or the texts "0" and "1".
+and booleans from 0 and 1, and texts from a to z. `normal` draws floats with mean 0 and standard
+deviation 1, and is refused for dtypes that are no floats. `zeros` and `ones` give the numbers 0 and
+1, the booleans False and True, or the texts "0" and "1".
 
 Floats of uniform fill stay positive so that a logarithm or a root in the model gives numbers.
 Integers of 8 bits are mostly pixels or quantized values. Wider integers are mostly indices, lengths
@@ -187,6 +187,6 @@ def _draw_floats(
     drawn = np.float64 if dtype == np.float64 else np.float32
     draw = generator.standard_normal if fill == "normal" else generator.random
     array: Array = draw(shape, drawn).astype(dtype, copy=False)
-    if not is_narrow(dtype):  # bfloat16 has float32's exponents, others few values
+    if not is_narrow(dtype):  # bfloat16 has float32's exponents
         array[np.abs(array) < np.finfo(dtype).tiny] = 0
     return array

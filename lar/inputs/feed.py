@@ -31,11 +31,11 @@ _NUMBERS_FORM = "write numbers as [1.5,2,3], or rows of them as [[1,2],[3,4]]"
 class Feed:
     """The data for a model's inputs, by name and in the model's order.
 
-    An input has an array; a sequence has a list of arrays. Optional inputs without data are
-    missing. Arrays have the input's dtype and the native byte order; they are C-contiguous,
-    aligned and writable.
-    `notes` are warnings about data that was converted, is not finite, or was generated although
-    other inputs were given. `guessed` are names of axes without a fixed size that were set to 1.
+    Each input has an array; an input that is a sequence has a list of arrays. Optional inputs
+    without data are missing. Arrays have the input's dtype and the native byte order; they are
+    C-contiguous, aligned and writable. `notes` are warnings about data that was converted, is not
+    finite, or was generated although other inputs were given. `guessed` are names of axes without a
+    fixed size that were set to 1.
     """
 
     arrays: dict[str, Any]
@@ -45,7 +45,7 @@ class Feed:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The texts of the notes; each text is a whole line."""
+        """The messages of all notes; each message is one line of text."""
         return tuple(note.message for note in self.notes)
 
 
@@ -58,10 +58,10 @@ def feed_of(
 ) -> Feed:
     """Read the data that the texts of `--input` name, and generate data for the other inputs.
 
-    The spec says how images are converted, which data is generated, and the sizes of axes. Instead
-    of a text, `texts` may also contain an item that the grammar made of a text. If there is no text
-    at all, all data is generated. If there are texts and `generates` is False, the texts must give
-    data for all inputs.
+    The spec says how images are converted, which data is generated, and the sizes of axes. Each
+    element of `texts` is a text, or an item into which `lar.inputs.grammar` has parsed a text. If
+    `texts` is empty, all data is generated. If there are texts and `generates` is False, the texts
+    must give data for all inputs.
 
     Raises:
         UsageError: a text, a file or an array is wrong, does not fit the model, or an input is
@@ -237,7 +237,8 @@ def _fit(
 def without_batch(infos: Sequence[TensorInfo], size: int | None) -> list[TensorInfo]:
     """Return the model's inputs; if a batch axis has the fixed size `size`, its size is left open.
 
-    Data is repeated to this size later.
+    The size is left open so that arrays with fewer items can be fed. The function `repeat_batch`
+    repeats the items later.
     """
     return [
         replace(info, shape=(None, *info.shape[1:])) if size and info.shape[:1] == (size,) else info
@@ -250,9 +251,9 @@ def batch_error(size: int, problem: str, hint: str) -> UsageError:
 
 
 def repeat_batch(array: Array, info: TensorInfo, size: int, *, is_generated: bool) -> Array:
-    """Return an array whose items are repeated until its first axis has this size.
+    """Return an array whose items are repeated until its first axis has the length `size`.
 
-    Generated data whose first axis is longer is cut.
+    Generated data is cut if its first axis is longer than `size`.
 
     Raises:
         UsageError: the model's input has no batch axis, or has a fixed batch size other than
@@ -273,7 +274,7 @@ def repeat_batch(array: Array, info: TensorInfo, size: int, *, is_generated: boo
 def repeat_batches(
     arrays: dict[str, Array], fed: Sequence[FedInput], infos: Sequence[TensorInfo], size: int
 ) -> tuple[dict[str, Array], tuple[FedInput, ...]]:
-    """Return all inputs, repeated to a batch, and the record of each input.
+    """Return all inputs, with items repeated to a batch of `size`, and each input's record.
 
     Raises:
         UsageError: an input is refused by `repeat_batch`, or the model's inputs have no batch in

@@ -24,7 +24,7 @@ from lar.inputs import Loaded, input_error
 from lar.options.paths import find_path, split_items
 from lar.records.record import ShortRecord
 
-# Suffixes of files: one reader reads all images, another one raw bytes.
+# Suffixes of files: of all images, which have one reader, and of raw bytes, which have another.
 IMAGES = (".ppm", ".pgm", ".jpg", ".jpeg", ".png", ".bmp", ".webp")
 RAW = (".bin", ".raw")
 # Suffixes of the files that a folder of items may hold.
@@ -47,7 +47,7 @@ class RawForm(ShortRecord):
 
 
 class PathItem(ShortRecord):
-    """A file or folder to read.
+    """An item of `--input` that names a file or folder to read.
 
     `name` is the name of the input, or empty if the text gives no name.
     """
@@ -58,14 +58,14 @@ class PathItem(ShortRecord):
 
 
 class NumbersItem(ShortRecord):
-    """Numbers written in the text itself."""
+    """An item of `--input` with numbers that are written in the text itself."""
 
     name: str
     text: str
 
 
 class ShapeItem(ShortRecord):
-    """A shape for generated data.
+    """An item of `--input` that gives the shape of generated data.
 
     `text` is the text in which the user wrote the shape.
     """

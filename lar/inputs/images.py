@@ -139,7 +139,7 @@ def _size_of_jpeg(data: bytes) -> tuple[int, int]:
 
     The check skips thumbnails inside segments. The check is needed because OpenCV decodes an image
     that is cut short, and fills the missing part with gray. A file that is too small for its number
-    of pixels is incomplete too. Source: ITU-T T.81, annex B.
+    of pixels is refused as incomplete. Source: ITU-T T.81, annex B.
     """
     position = marker = height = width = 0
     while marker != 0xD9:
@@ -201,7 +201,7 @@ def image_size(shape: Sequence[int | None]) -> tuple[int | None, ...]:
 
 
 def flags_of(settings: ImageSettings) -> list[str]:
-    """Return the flags by which the user gave these settings."""
+    """Return the flags that stand for the given image settings."""
     values = {
         "--input-layout": settings.layout,
         "--resize": settings.size,
@@ -270,7 +270,7 @@ def fit_channels(loaded: Loaded, info: TensorInfo, settings: ImageSettings) -> L
 
 
 def hint_at_flags(loaded: Loaded, info: TensorInfo, settings: ImageSettings) -> str:
-    """Return a hint at the flags that make an image or array fit the model; else empty."""
+    """Return a hint at flags that make an image or array fit the model; empty if none helps."""
     shape = loaded.array.shape
     if len(info.shape) != 4:
         return "only a model's input of 4 axes takes an image" if loaded.channels else ""

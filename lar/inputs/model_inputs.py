@@ -54,7 +54,7 @@ def input_named(name: str, infos: Sequence[TensorInfo], where: str) -> TensorInf
 
 
 def find_named(name: str, infos: Sequence[TensorInfo]) -> TensorInfo | None:
-    """Return the input of a name.
+    """Return the model's input that has this name, or None.
 
     The name `s[0]` stands for the sequence `s`.
     """
@@ -64,7 +64,7 @@ def find_named(name: str, infos: Sequence[TensorInfo]) -> TensorInfo | None:
 
 
 def input_of(loaded: Loaded, given: str, infos: Sequence[TensorInfo]) -> TensorInfo:
-    """Return the input that an array feeds, by the given name, or by its own name or position.
+    """Return the input that an array feeds, by a given name or by the array's name or position.
 
     Raises:
         UsageError: no input has this name or position.
@@ -83,8 +83,9 @@ def input_of(loaded: Loaded, given: str, infos: Sequence[TensorInfo]) -> TensorI
 def find_misfit(shape: tuple[int, ...], info: TensorInfo) -> str:
     """Return why the model's input does not take a shape; empty if it takes the shape.
 
-    A resizable input takes any shape of the same rank; with 4 axes, its channels must fit too. For
-    any other input, every axis with a fixed size must fit.
+    A resizable input takes any shape of the same rank. If the input has 4 axes and the model fixes
+    its number of channels, this number must fit. For an input that is not resizable, every axis
+    with a fixed size must have this size.
     """
     if info.any_rank:
         return ""
@@ -120,12 +121,13 @@ def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, UsageErr
     floats is converted to another floating-point type, with a warning. A file of integers is
     converted to another integer type, with a warning, if all values fit. A .npy with elements of an
     unnamed type is read as floats of the same size, since NumPy has no name for bfloat16. Numbers
-    without a dtype are converted to any dtype if all values fit, and floats are rounded. For files,
-    all conversions that are not mentioned here are refused.
+    without a dtype are converted to any dtype if all values fit, and floats are rounded. A
+    conversion of a file that this text does not list is refused.
 
-    Numbers without a dtype are inline values and JSON entries without a type. Finite values that
-    would become infinite do not fit. An image file without image settings must already have the
-    model's dtype; with image settings, `images.apply_settings` converts it instead.
+    Numbers without a dtype are numbers in the text of `--input`, and JSON entries without a type.
+    Finite values that would become infinite do not fit. An image file without image settings must
+    already have the model's dtype; with image settings, `images.apply_settings` converts it
+    instead.
 
     Raises:
         UsageError: the dtype of the file cannot be converted, or a value does not fit the dtype.
@@ -254,12 +256,12 @@ class AxisSizes:
 
 
 def place_of(info: TensorInfo, at: int) -> str:
-    """Return the name in `--shape` of an axis by its input and index, such as `x[0]`."""
+    """Return a name for an axis, made of the input's name and the axis's index, such as `x[0]`."""
     return f"{info.name}[{at}]"
 
 
 def name_at(info: TensorInfo, at: int) -> str:
-    """Return the name of an axis in `--shape`: the model's name, or `INPUT[AXIS]`."""
+    """Return how `--shape` names an axis: by the model's name of the axis, if any, or as `x[0]`."""
     return (info.axes[at] if info.axes else "") or place_of(info, at)
 
 
@@ -280,7 +282,7 @@ def hint_at_json(name: str) -> str:
 def hint_at_sizes(infos: Sequence[TensorInfo], guessed: Sequence[str]) -> str:
     """Return a hint for a failed engine: give sizes for the axes whose size was set to 1.
 
-    The hint is empty if all these axes are batches.
+    The hint is empty if each axis in `guessed` is the batch axis of an input.
     """
     batches = {name_at(info, 0) for info in infos if len(info.shape) > 1}
     examples = {name: 1 if name in batches else EXAMPLE_SIZE for name in guessed}

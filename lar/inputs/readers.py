@@ -123,8 +123,9 @@ def read_numbers(text: str) -> Array:
     text.
 
     Returns:
-        An array of texts, booleans, float64 (if any number has a point or an exponent), int64 or
-        uint64.
+        An array of float64 if any number has a point or an exponent, of booleans if all values are
+        booleans, and of texts if all values are texts. Whole numbers make an array of int64, or of
+        uint64 if int64 is too small for them.
 
     Raises:
         ValueError: the text is not a list of numbers, or its lists differ in length.
@@ -147,9 +148,9 @@ def read_numbers(text: str) -> Array:
 def array_of_values(values: Sequence[Any]) -> Array:
     """Return an array of one axis with the values.
 
-    If all values are bools or all are texts, the array has this type. Whole numbers make an array
-    of int64, or of uint64 if int64 is too small for them. If any value is a float, the array is of
-    float64.
+    If all values are booleans, the array is of booleans; if all values are texts, it is of texts.
+    Whole numbers make an array of int64, or of uint64 if int64 is too small for them. If any value
+    is a float, the array is of float64.
 
     Raises:
         ValueError: a value is not a number, or fits no dtype.
@@ -173,11 +174,12 @@ def read_json(file: IO[bytes], path: str, wanted: str = "") -> tuple[Loaded, ...
     """Read load_and_run's JSON: `{"name": {"shape": [2], "type": "float32", "raw": [1, 2]}}`.
 
     `type` is the NumPy name of a dtype, or `float` or `int` for a dtype of 32 bits. Without `type`,
-    the numbers are read like inline values. `raw` is a flat list in C order.
+    the numbers are read like numbers that are written in the text of `--input`. `raw` is a flat
+    list in C order.
 
     Raises:
-        UsageError: the file has another form, `raw` does not fill the shape, or a value is no
-            number or does not fit the type.
+        UsageError: the file is not JSON in load_and_run's form, `raw` does not fill the shape, or a
+            value is no number or does not fit the type.
     """
     try:
         document = json.load(file)
@@ -317,7 +319,8 @@ def read_pb(file: IO[bytes], path: str, wanted: str = "") -> tuple[Loaded, ...]:
     The file `input_N.pb` feeds the input number N.
 
     Raises:
-        UsageError: the file holds another message, or its data is incomplete or in another file.
+        UsageError: the file holds neither a TensorProto nor a SequenceProto, or its data is
+            incomplete or in another file.
     """
     import onnx
 

@@ -41,7 +41,8 @@ class GivenInputs:
     """Turns inputs from Python code into `--input` items, and says how messages name the inputs.
 
     The caller knows neither the files that are made for arrays nor the flag `--input`. So `names`
-    maps the files made for arrays, and the flag, to words that the caller knows.
+    maps each file made for an array, and the flag, to a name that the caller knows; messages use
+    this name.
     """
 
     def __init__(self, inputs: Inputs | None, folder: Path) -> None:

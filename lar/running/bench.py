@@ -132,7 +132,7 @@ def bench(
 def check_keys(options: Mapping[str, object], own: Mapping[str, object] | None) -> None:
     """Refuse keywords that are not options of a variant.
 
-    `own` has the keywords that the called function has besides the options of a variant.
+    `own` has the keywords of the called function that are not options of a variant.
 
     Raises:
         UsageError: a keyword is unknown, or its value is wrong.
@@ -147,7 +147,7 @@ class Entry(Member):
     """A variant with its results so far.
 
     The variant's spec names the folders of the unpacked testcases, and the files with the input
-    data, which is the baseline's data.
+    data. All variants get the input data of the baseline.
     """
 
     variant: Variant
@@ -314,7 +314,7 @@ class Campaign:
             return True
         if found is None or found.processes < FIRST_LOOK:
             return False
-        # The number of processes may shrink, since rounds may stop counting.
+        # The number of compared processes may shrink, since rounds may become invalid later.
         if found.processes > entry.looked and is_look(found.processes):
             entry.looked = found.processes
             if found.is_shown:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from lar.comparison.culprits import Operators
     from lar.running.single_operators import IsolatedOperators
 
-# In the file of a dumped tensor, the largest number of axes follows the name's length and the type.
+# The file of a dumped tensor has this number, the most axes, after the name's length and the type.
 TENSOR_HEAD = (7).to_bytes(4, "little")
 
 TRUTH = "--truth"
@@ -162,7 +162,7 @@ def check_case(sides: Sequence[Side], case: int | None) -> None:
     """Refuse the number of a testcase that a side does not have.
 
     Raises:
-        UsageError: the message names the side.
+        UsageError: a side has no testcase of this number, or no side has testcases.
     """
     if case is None:
         return
@@ -176,7 +176,7 @@ def check_case(sides: Sequence[Side], case: int | None) -> None:
 
 
 def describe_cases(sides: Iterable[Side], case: int) -> Iterator[str]:
-    """Yield a note for each side with several testcases: which testcase was compared."""
+    """Yield a note for each side with several testcases, which says what testcase was compared."""
     for letter, side in zip(ascii_uppercase, sides, strict=False):
         if isinstance(side, ModelRun) and side.case_count > 1:
             one = f"{side.case_count} testcases; number {case} was compared"
@@ -187,7 +187,7 @@ def check_any_model(sides: Iterable[Side], flag: str) -> None:
     """Refuse a flag for models if no side is a model.
 
     Raises:
-        UsageError: the message names the flag.
+        UsageError: no side is a model; the message names the flag.
     """
     if not any(isinstance(side, ModelRun) for side in sides):
         problem = "no side is a model, and only a model is run"
@@ -211,7 +211,7 @@ def check_sides(sides: Sequence[Side], asked: Asked) -> None:
     """Refuse options that do not fit the sides, before anything is run.
 
     Raises:
-        UsageError: the message names the flag.
+        UsageError: an option does not fit the sides; the message names its flag.
     """
     check_case(sides, asked.case)
     label = next((it.label for it in sides if isinstance(it, ModelRun) and it.label), "")
@@ -249,7 +249,8 @@ class SideRuns:
     """The runs of a comparison: runs of whole models, and runs of single operators.
 
     All runs are planned before the first run starts. A worker for single operators starts when it
-    is first needed. When `stack` is closed, the files are removed and the workers are killed.
+    is first needed. When `stack` is closed, the temporary files of the runs are removed, and their
+    workers are killed.
 
     `specs` maps the number of a side to the spec of the side's model.
     """
@@ -275,7 +276,7 @@ class SideRuns:
 
         By default the run has one iteration. A run has at most one testcase.
 
-        Options of this side replace options that are for all sides.
+        An option of the side replaces the same option that is given for all sides.
 
         Raises:
             UsageError: an option cannot be used.
@@ -340,7 +341,7 @@ class SideRuns:
     ) -> tuple[list[Dump], tuple[str, ...]]:
         """Run the models on the same inputs; return the dumps of all sides, and notes on inputs.
 
-        With `item`, the inputs are this item of a data set.
+        If `item` is given, the models get this item of a data set.
 
         Raises:
             UsageError: it is not clear which inputs to use.
@@ -375,7 +376,7 @@ class SideRuns:
         overwrite = is_own or OVERWRITE.is_given({**self.asked.options, **side.options})
         context = RunContext(overwrite=overwrite)
         result = make_on(spec, context, side.label) if make_on else make_run(spec, context)
-        # The side's text names the model.
+        # `within` already names the model, so that messages need not.
         require_ok(result, within=side.source, names={side.model: ""})
         return with_kept_tensors(open_dump(place)), result
 
@@ -384,11 +385,12 @@ class SideRuns:
         return number not in self.models or self.models[number].case_count > 0
 
     def fed_alike(self, number: int, dumps: Mapping[int, Dump]) -> tuple[RunSpec, str]:
-        """Return the spec of a model with its inputs, and the source of the generated data.
+        """Return a model's spec with the inputs to run it on, and how these inputs were generated.
 
         Without `--input`, the model gets the inputs of a side that brings its own inputs. If no
         side brings inputs, models whose inputs have different names get the same generated data.
-        The returned source is an empty string if no data was generated for several models.
+        The second returned value is a text such as `uniform, seed 0`; it is empty if lar generated
+        no data for several models.
 
         Raises:
             UsageError: the models have different inputs, or no dump holds the inputs.
@@ -446,8 +448,8 @@ class SideRuns:
     def find_operators(self, number: int) -> IsolatedOperators | LarError:
         """Return an object that runs single operators of a side, or the error that prevents this.
 
-        The object's worker may not have started yet. The error's message does not name the side:
-        the caller adds the name.
+        The returned object starts its worker only when the worker is needed. The error's message
+        does not name the side: the caller adds the name.
         """
         from lar.running.single_operators import IsolatedOperators, spec_of_dump
 
@@ -468,8 +470,8 @@ def describe_fed(result: RunResult, generated: str) -> Iterator[str]:
 
     The size of an axis is chosen by lar if the model accepts any size.
 
-    `generated` describes the generated data that several models share; it is empty without such
-    data.
+    `generated` is a text that says how lar generated the data that several models share. The text
+    is empty if the models share no generated data.
     """
     infos = {info.name: info for info in result.inputs}
     made: dict[str, list[str]] = {}
@@ -556,7 +558,7 @@ def check_unchanged(model: str, sides: Sequence[Side]) -> None:
     """Refuse the model of a dump if the model file has changed since the dump was made.
 
     Raises:
-        UsageError: the message names the dump.
+        UsageError: the model file has changed; the message names the dump.
     """
     from lar.measurement.machine import read_model_file  # slow to import
 
@@ -605,17 +607,18 @@ def compare(
                 for.
             case: the number of the testcase to compare; the default is the first testcase.
             isolate: also run each operator of `actual` alone, on the expected values of its
-                inputs. If the user interrupts this, the results so far are returned, and their
-                field `interrupted` is true.
+                inputs. If the user interrupts these runs of operators, the results so far are
+                returned, and their field `interrupted` is true.
             only: with "outputs" (the default), the sides must match in the models' outputs. With
                 "common", the sides must match in all tensors that both sides have.
             truth: also compute reference values with an exact engine, and the error of each side
-                against these values. With True, the model is the .onnx file of a side, or an
-                .onnx file beside the model of a side. Otherwise, give the file of the model.
+                against these values. The value is the file of a model that computes the reference
+                values, or True. True stands for the .onnx file of a side, or for an .onnx file
+                beside the model of a side.
             progress: a function that is called repeatedly with a few words on what is being done.
             models: the model file of sides that are dumps or arrays; lar reads names and the graph
-                from this file. For different files, give a mapping from the letters of sides to
-                files, such as `dict(A="model.onnx")`.
+                from this file. If the sides have different model files, give a mapping from the
+                letters of sides to files, such as `dict(A="model.onnx")`.
             make_on: a function that makes the runs of models on other machines.
 
     Raises:
@@ -696,7 +699,7 @@ def compare_once(runs: SideRuns, item: int | None, progress: Progress) -> Compar
 
 
 def compare_several(runs: SideRuns) -> ComparisonOfSides:
-    """Compare three or more sides with the first one.
+    """Compare the first of three or more sides with each of the other sides.
 
     Raises:
         UsageError: the sides have a data set, or it is not clear which inputs to use.
@@ -734,7 +737,7 @@ def judge(runs: SideRuns, found: Comparison, dumps: Sequence[Dump], asked: Asked
             inputs.
         LarError: the reference values cannot be computed.
     """
-    # The finer side first, else the expected one.
+    # The side with finer tensors comes first. If both are equal, the expected side comes first.
     order = sorted((1, 0), key=lambda number: has_coarse_tensors(dumps[number]))
     models = [model_of(runs.sides[number]) for number in order]
     exact = find_truth_model(asked.truth, models)

@@ -13,10 +13,10 @@ from typing import Any
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # An interrupt that follows another within this time counts as the same interrupt.
 IMPATIENCE_SECONDS = 2.0
-# Some code drops an exception: Python while it frees an object, C libraries while they import
-# others (some take it for a missing library), msgspec while it looks up a type. Other code would
-# not finish its work: the end of a stack, which kills workers and removes folders. An interrupt
-# there is raised again a moment later.
+# Some code drops an exception: Python while it frees an object, C libraries while they import other
+# libraries (some take the exception for a missing library), msgspec while it looks up a type. Other
+# code would not finish its work: the end of an ExitStack, which kills workers and removes folders.
+# In such code, an interrupt has no effect, and is raised again after this time.
 AGAIN_SECONDS = 0.01
 STACK_END = contextlib.ExitStack.__exit__.__code__
 
@@ -31,8 +31,8 @@ class Hold:
 def heed_interrupts() -> None:
     """Make each signal in `INTERRUPTS` raise KeyboardInterrupt.
 
-    This exception makes lar kill the worker and report the results so far. A second signal right
-    after the first is ignored, so that no result is lost.
+    When KeyboardInterrupt is raised, lar kills the worker and reports the results so far. A second
+    signal right after the first is ignored, so that no result is lost.
     """
     last = float("-inf")
 

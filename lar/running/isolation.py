@@ -62,7 +62,8 @@ def run_isolated(
 ) -> RunResult:
     """Make a run in a worker process.
 
-    `early` is a worker that was started in advance; the first call uses this worker.
+    `early` is a worker that was started in advance. If `early` already has a task, it is killed,
+    and a new worker is started.
     """
     with contextlib.ExitStack() as stack:
         if early and not early.is_free:
@@ -277,9 +278,9 @@ class Watch(Account):
     def send(self, task: str) -> None:
         """Send the task to the worker.
 
-        Before the task is sent, the facts about the machine and the model are read. While this
-        process reads the facts, the worker loads its libraries, so that no timed iteration is
-        disturbed.
+        Before a run is sent, this process reads the facts about the machine and the model. The
+        worker loads its libraries in the meantime, so that reading the facts disturbs no timed
+        iteration.
         """
         if task == "run":
             self.read_facts()
@@ -371,7 +372,8 @@ class Watch(Account):
     def report_progress(self) -> None:
         """Report the engine's progress at intervals, until the first iteration has ended.
 
-        With each report, the engine also saves what its preparation has found so far.
+        With each report, the engine saves what its preparation, such as a search for algorithms,
+        has found so far.
         """
         now = time.monotonic()
         is_over = self.result.phase in ("start", "finish") or any(self._seen_rows)
@@ -457,8 +459,8 @@ class TurnWorker(Watch, Listener):
 
     The time between turns is not part of the worker's time limits.
 
-    Between turns, all threads of the worker are stopped. The threads are stopped since idle threads
-    of an engine wait in a busy loop for up to 0.1 s, and would take CPU time from other workers.
+    Between turns, all threads of the worker are stopped, since idle threads of an engine would wait
+    in a busy loop for up to 0.1 s, and take CPU time from other workers.
     """
 
     report_seconds = 0.0

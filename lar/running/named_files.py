@@ -13,7 +13,7 @@ def check_files(values: Mapping[str, Any]) -> None:
     If a report cannot be written, the module that writes reports is imported to explain why.
 
     Raises:
-        UsageError: the message names the model, or the flag of the report.
+        UsageError: the model is missing, or a report cannot be written.
     """
     model: str = values["model"]
     if model and not os.path.lexists(model):

@@ -96,7 +96,7 @@ def plan_run(
 
 
 def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items) -> Asked:
-    """Return what the rules for options need to know about a request."""
+    """Return the facts about a request by which rules decide which options may be combined."""
     iterations, warmups = values["iter"], values["warmup_iter"]
     if table.one_of((table.DURATION, table.TARGET_CI), values):
         seconds = table.DURATION.of(values) or longest(values)
@@ -192,10 +192,11 @@ def check_count(asked: Asked, source: Source, items: Items) -> None:
 
 
 def stack_in(values: Mapping[str, Any], items: Items) -> Items:
-    """Return the items of an `--input` that may be a data set or the data of one run.
+    """Return the items of `--input` if it may be a data set or the data of one run.
 
-    An ambiguous input is a stack, which is one array that may hold all items of a data set along
-    its first axis. No items are returned if the input is certainly a data set.
+    A stack is one array with several items along its first axis. If the input is a stack, lar must
+    find out whether it is a data set or the data of one run. If the input is certainly a data set,
+    an empty sequence is returned.
     """
     if not items and not table.BATCH_SIZE.is_given(values):
         items = find_items(values["input"], with_arrays=True)
@@ -264,7 +265,7 @@ def check_caches(settings: Mapping[str, Any]) -> None:
     """Refuse a cache that exists but is not a readable file.
 
     Raises:
-        UsageError: the message names the flag.
+        UsageError: a cache cannot be read; the message names the flag of the cache.
     """
     for key, path in settings.items():
         if table.BY_KEY[key].purpose == "cache" and os.path.lexists(path):

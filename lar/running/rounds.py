@@ -151,7 +151,7 @@ class Member:
     def shape(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """The types and shapes of the member's inputs.
 
-        Members are compared only if these types and shapes are equal.
+        Two members are compared only if the types and shapes of their inputs are equal.
         """
         return tuple((each.dtype, each.shape) for each in self.result.fed) if self.result else ()
 
@@ -168,13 +168,13 @@ class Rounds:
         began: the start of all rounds, on the monotonic clock.
         deadline: the end of all rounds, on the monotonic clock.
         ready_by: the time at which processes that are not ready are ended. If the first member's
-            process is not ready then, all processes are ended.
+            process is not ready at this time, all processes are ended.
         least_cycles: the smallest number of turns of each member.
         slowest: a member makes no turns if its first iterations take more than `slowest` times as
             long as the first iterations of the first member.
-        on_ended: a function that is called with each member whose process in a round has ended. The
-            function is called with the first member before it is called with other members that
-            have ended without failure.
+        on_ended: a function that is called with each member whose process in a round has ended. If
+            several processes have ended without failure, `on_ended` is called with the first member
+            before the other members.
         number: the number of the current round.
         takers: the process of each member, while this process is alive.
     """
@@ -218,7 +218,7 @@ class Rounds:
     def start(self, members: Sequence[Member], stack: contextlib.ExitStack) -> list[Member]:
         """Start the processes of members, wait until they are ready, and return these members.
 
-        The first member comes first, if its process is ready.
+        The first member of `members` is also the first in the result, if its process is ready.
         """
         for member in self.order.sample(members, len(members)):
             if member.spec is None or member.failed:
@@ -283,7 +283,7 @@ class Rounds:
     def take(self, member: Member, cycle: int, untimed: int, timed: int) -> Turn | None:
         """Let a member's worker compute for one turn; return the turn, or None if the worker ended.
 
-        Also update `member.seconds`, the time of an undisturbed iteration.
+        `member.seconds`, the time of an undisturbed iteration, is updated.
         """
         began = time.monotonic() - self.began
         samples = self.takers[member].take_turn(untimed, timed)
@@ -294,7 +294,7 @@ class Rounds:
         return Turn(round=self.number, cycle=cycle, began=began, samples=kept_of(samples))
 
     def play_turns(self, members: Sequence[Member], start_seconds: float) -> None:
-        """Let workers compute one after the other; each cycle has a new random order."""
+        """Let workers compute in turns; the order of the workers is random in each cycle."""
         seconds = min(max(start_seconds, self.least_seconds), self.most_seconds)
         began, computed = time.monotonic(), 0.0
         for cycle in range(MOST_CYCLES):
@@ -332,8 +332,9 @@ class Rounds:
 def inputs_as_for(base: RunSpec | None, spec: RunSpec, folder: Path) -> tuple[str, ...]:
     """Write the baseline's generated data to files; return `--input` items for another model.
 
-    Generated data depends on the names of inputs, so that another model could get other data. No
-    files are written if the user gives inputs, or if there is only one model.
+    Generated data depends on the names of inputs: two models whose inputs have different names
+    would get different data. No files are written if the user gives inputs, or if both models are
+    the same file.
     """
     if base is None or base.model == spec.model:
         return ()
@@ -349,10 +350,10 @@ def compare_members(
 ) -> OutputDifference | None:
     """Compare the outputs of a member and of the baseline, and return the worst difference.
 
-    Return None if the inputs of both differ, or if the member or the baseline has no outputs.
-    Outputs are paired by their names, or by their order if the names differ. The worker has written
-    the outputs to files (`summarize_outputs`). If the hashes of the outputs are equal, the files
-    are not read.
+    Return None if the member and the baseline had different inputs, or if one of the two has no
+    outputs. Outputs are paired by their names, or by their order if the names differ. The worker
+    has written the outputs to files (`summarize_outputs`). If the hashes of the outputs are equal,
+    the files are not read.
     """
     if member.result is None or base.result is None:
         return None

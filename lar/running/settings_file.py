@@ -1,7 +1,8 @@
 """Reads a file of settings from `lar tune`, and checks that the settings fit this run.
 
-The fastest settings of one machine may be slow on another machine. So a file is refused if it was
-made for another model, processor, number of cores or engine. Reading the file imports no engine.
+The fastest settings of one machine may be slow on another machine. So a settings file is refused if
+it was made for another model, processor, number of cores or engine. To read a settings file, no
+engine is imported.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ HINT = "give what `lar tune MODEL --output FILE` wrote"
 
 
 def can_be_set(option: Option[Any]) -> bool:
-    """Return whether a settings file may hold an option, which must change how a model is run."""
+    """Return whether a settings file may contain an option.
+
+    A settings file may contain only options that change how a model is run.
+    """
     return option.key in BENCH_KEYS and option.purpose != "input" and option is not SETTINGS
 
 
@@ -42,9 +46,9 @@ def can_be_set(option: Option[Any]) -> bool:
 def with_settings(source: Source, values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield option values, completed with the values in the settings file.
 
-    Values given by the user replace values of the file, but the environment variables of both are
-    set. If an error inside the block is about a flag that the file sets, the error's hint says that
-    the file sets this flag.
+    Values given by the user replace values of the file. Environment variables from the user and
+    from the file are all set. If an error inside the block is about a flag that the file sets, the
+    error's hint says that the file sets this flag.
 
     Raises:
         UsageError: the file cannot be read, has a wrong value, or was made for another model,
@@ -102,7 +106,7 @@ def read_settings(path: str) -> TunedSettings:
 
 
 def refusal(path: str, problem: str, hint: str = HINT) -> UsageError:
-    """Return the error of a settings file."""
+    """Return the error that says why a settings file is refused."""
     return UsageError(problem, hint, flag=SETTINGS.flag, subject=path)
 
 
@@ -122,9 +126,9 @@ def check_known(given: Any, known: Any, where: str = "") -> None:
 
 
 def options_in(settings: TunedSettings, folder: str) -> dict[str, Any]:
-    """Return the values of options in settings.
+    """Return the option values that a settings file contains.
 
-    File names are completed with the folder of the settings file.
+    Relative file names in the settings are completed with `folder`, the settings file's folder.
 
     Raises:
         UsageError: an option is not allowed in settings, or an option has a wrong value.
@@ -142,7 +146,7 @@ def options_in(settings: TunedSettings, folder: str) -> dict[str, Any]:
 def differences_of(settings: TunedSettings, model: str, values: Mapping[str, Any]) -> Iterator[str]:
     """Yield how this run differs from the run for which the settings were found.
 
-    `values` are the option values of the run, including the settings.
+    `values` maps the keys of all options of the run to values, with the settings included.
     """
     if table.SCHEDULER.is_given(values):
         yield "another machine makes the run"
@@ -169,7 +173,7 @@ def differences_of(settings: TunedSettings, model: str, values: Mapping[str, Any
 
 
 def facts_that_fit(machine: MachineFacts) -> dict[str, object]:
-    """Return the facts of a machine on which settings depend."""
+    """Return those facts about a machine that decide whether settings fit."""
     limit = machine.cpu_limit
     return {
         "processor": machine.processor,
@@ -194,7 +198,7 @@ def read_weights(model: str, engine: Engine) -> dict[str, str]:
 def check_caches(options: Mapping[str, Any], path: str, values: Mapping[str, Any]) -> None:
     """Refuse settings whose cache is missing, unless the run searches and so fills the cache.
 
-    `values` are the option values of the run, including the settings.
+    `values` maps the keys of all options of the run to values, with the settings included.
 
     Raises:
         UsageError: a cache is missing; the message names the cache.

@@ -26,7 +26,7 @@ MOST_WORKERS = 3
 
 
 class IsolatedOperators:
-    """Runs single operators of a run's model in a worker, when the caller requests them.
+    """Runs single operators of a model in a worker process, one operator for each request.
 
     The first request starts the worker. If the worker crashes or hangs, the current operator has
     failed, and another worker runs the next operator. The worker is killed when `stack` is closed.
@@ -36,8 +36,8 @@ class IsolatedOperators:
     def __init__(self, spec: RunSpec, stack: contextlib.ExitStack) -> None:
         """
         Raises:
-            UsageError: the engine cannot run an operator alone. The caller adds the name of the
-                side to the message of this error.
+            UsageError: the engine cannot run an operator alone. The message does not name the side
+                of the comparison, so that the caller must add this name.
         """
         self.spec, self.notes = spec_for_isolation(spec)
         self._worker: TurnWorker | None = None
@@ -71,7 +71,8 @@ class IsolatedOperators:
     def ask(self, output: str, values: Mapping[str, Array | None]) -> Array:
         """Let the worker compute for one turn, and return its answer.
 
-        All turns use the same files. A worker that does not end its turn in time is killed.
+        Each turn overwrites the files of the turn before. A worker that does not end its turn in
+        time is killed.
 
         Raises:
             LarError: the operator failed, the worker was lost, or the values cannot be written.
@@ -106,8 +107,8 @@ def spec_of_dump(index: DumpIndex) -> RunSpec:
 
     Raises:
         UsageError: the dump names no model, its model has changed, or it sets an option that only
-            the command line may set. The caller adds the dump's name to the
-            message of this error.
+            the command line may set. The message does not name the dump, so that the caller must
+            add this name.
     """
     if not index.model or not index.engine:
         raise UsageError("is a dump that names no model whose operators can be run")
@@ -126,8 +127,8 @@ def spec_for_isolation(spec: RunSpec) -> tuple[RunSpec, tuple[str, ...]]:
     """Return a spec for the worker that runs single operators, and notes on options left out.
 
     Raises:
-        UsageError: the engine cannot run an operator alone. The caller adds the name of the side to
-            the message of this error.
+        UsageError: the engine cannot run an operator alone. The message does not name the side of
+            the comparison, so that the caller must add this name.
     """
     engine = engine_named(spec.engine)
     if not engine.isolating_driver:

@@ -5,7 +5,7 @@
         Before a profiled run, make a plain run, which measures the times.
           Make a work folder, in which the engine may leave files.
             Run the model in a worker process, or in this process.
-          Let the engine handle the files in the work folder.
+          Let the engine save results from the work folder, and remove this folder.
       Move the files of the run to their final places.
 
 Each step takes the spec and the context, may change both for the next step, and returns the result
@@ -73,8 +73,8 @@ def place_artifacts(spec: RunSpec, context: RunContext) -> Iterator[tuple[RunSpe
     those items of the data set that have no outputs yet.
 
     Raises:
-        UsageError: a path cannot be written, or has a dump that may not be overwritten. The message
-            names the flag.
+        UsageError: a path cannot be written, or has a dump that may not be overwritten; the message
+            names the flag to which the path was given.
     """
     with contextlib.ExitStack() as stack:
         written = {}
@@ -202,8 +202,8 @@ def deliver_artifacts(spec: RunSpec, written: Mapping[str, str], result: RunResu
 def place_named(option: Option[Any], place: Path) -> str:
     """Return how messages name the place to which an option's output is written.
 
-    Output for a stream is kept in a temporary folder until the run has ended, so that messages name
-    this folder.
+    If the output goes to a stream such as standard output, it is first written into the system's
+    temporary folder, and messages name this folder.
     """
     return tempfile.gettempdir() if option.writes in STREAMS else str(place)
 
@@ -294,8 +294,8 @@ def make_run(
     """Make a planned run, in a worker process or in this process, and return its result.
 
     `early` is a worker that was started for the run in advance. `make` is a function that makes the
-    run on another machine. `make` is called with the spec and the context when the places of the
-    run's files are prepared.
+    run on another machine. `make` is called with the spec and the context, after temporary folders
+    for the run's files were made.
 
     Raises:
         UsageError: a file that an option asks for cannot be written.
@@ -316,8 +316,9 @@ def make_run(
 def maker_of(spec: RunSpec, launch: Make) -> Make:
     """Return a function that makes a run, after the files and testcases of the run are prepared.
 
-    The run is made in stages if its engine needs stages, and twice for a profile. If the worker
-    leaves files behind, `settle` of the engine handles these files after the worker has ended.
+    If the engine must divide the run, several worker processes make one part each. For a profile,
+    the run is made twice. If the worker leaves files behind, the engine's method `settle` saves
+    results from these files after the worker has ended.
     """
     engine, make = engine_named(spec.engine), launch
     if engine.staged and one_of(engine.staged.options, spec.settings):
@@ -365,7 +366,7 @@ def result_as_asked(spec: RunSpec, ran: RunSpec, result: RunResult) -> RunResult
 
 
 def settle_run(make: Make, spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
-    """Make a run in a work folder; then let the engine handle the files left in this folder."""
+    """Make a run in a work folder; then let the engine save results that were left there."""
     engine = engine_named(spec.engine)
     with work_folder() as folder:
         # The run may need several processes, and each of them needs the facts about the model.
@@ -382,7 +383,7 @@ def settle_run(make: Make, spec: RunSpec, context: RunContext, listener: Listene
 
 
 class ProfiledRun(SideListener):
-    """Shows only the progress of a profiled run, since the plain run has printed its lines."""
+    """Passes on only the progress of a profiled run, as the plain run has reported the rest."""
 
     def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
         whole = count_of(result.spec.sample_count, "iteration")
@@ -448,7 +449,7 @@ def plain_spec(spec: RunSpec) -> RunSpec:
 
 
 def complete_profile(path: str, place: str, result: RunResult, deadline: float | None) -> None:
-    """Complete the profile in a file with the facts that only this process knows.
+    """Complete the profile in a file with the facts that only the parent process knows.
 
     `place` is the final place of the profile.
 

@@ -167,11 +167,13 @@ def make_variants(
     *,
     elsewhere: bool = False,
 ) -> tuple[Variant, ...]:
-    """Return a variant for every combination of a model and values of the varied options, in order.
+    """Return a variant for every combination of a model and values of the varied options.
 
-    Each variant has a spec, or a failure if it cannot be run. `options` are for all variants.
-    An option that follows a model's name replaces the same option in `options`, and a value from
-    `axes` replaces both. Variants that are measured `elsewhere` need no engine on this machine.
+    Each variant has a spec, or a failure if it cannot be run. The values in `options` apply to all
+    variants.
+    An option after a model's name has priority over the same option in `options`, and a value from
+    `axes` has priority over both. Variants that are measured `elsewhere` need no engine on this
+    machine.
 
     Raises:
         UsageError: a flag or a value is wrong, or no variant can be run.
@@ -228,7 +230,7 @@ def varying_keys(texts: Sequence[Mapping[str, str]], axes: Sequence[Axis]) -> li
 
 
 def name_variants(values: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return a name for each variant, made of the given values; equal names get numbers."""
+    """Return a name for each variant, made of its option values; equal names get numbers."""
     names = [" ".join(words_of(each)) or "default" for each in values]
     numbers = {name: itertools.count(1) for name in names}
     return [f"{it} #{next(numbers[it])}" if names.count(it) > 1 else it for it in names]
@@ -267,7 +269,7 @@ def check_stages(spec: RunSpec) -> None:
     """Refuse a run that needs several processes.
 
     Raises:
-        UsageError: the message names the option that needs several processes.
+        UsageError: an option needs several processes; the message names this option.
     """
     staged = engine_named(spec.engine).staged
     option = one_of(staged.options, spec.settings) if staged else None

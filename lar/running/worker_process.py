@@ -17,7 +17,8 @@ from lar.files import python_process
 from lar.measurement.rows import SampleRows, create_shared_file, make_rows
 from lar.running.interrupts import uninterrupted
 
-# The worker's file descriptors: 0 brings the spec, 1 and 2 are the log, and these two.
+# The worker's file descriptors: 0 is for the spec, 1 and 2 for the log, and these two for events
+# and samples.
 EVENT_FILE, SAMPLE_FILE = 3, 4
 # How long to wait without interrupts until a killed process has ended. It ends sooner, unless the
 # system waits for a device; after this time Ctrl-C ends the wait.
@@ -98,7 +99,7 @@ class WorkerProcess:
             stack.callback(lambda: self.kill() if words or not self.is_free else self.end())
 
     def take_words(self, words: Sequence[str], environment: Mapping[str, str], python: str) -> bool:
-        """Send the task, the engine and the driver to a worker that is a fork of this process.
+        """Send `words` (task, engine, driver) to a worker that was forked in advance.
 
         Return False, and send nothing, if the run needs another Python or other environment
         variables.
@@ -168,10 +169,11 @@ class WorkerProcess:
 
 
 def above_worker_files(file: int) -> int:
-    """Replace a descriptor by a copy whose number is above the worker's descriptors.
+    """Replace a file descriptor by a copy whose number is above the worker's descriptors.
 
-    Without this copy, a descriptor of the worker could overwrite a descriptor that has not been
-    copied for the worker yet.
+    A new worker gets copies of some descriptors under fixed low numbers. If a descriptor that is
+    still to be copied had one of the fixed numbers, the copy that gets this number would overwrite
+    it.
     """
     try:
         return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, SAMPLE_FILE + 1)

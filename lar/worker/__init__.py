@@ -30,15 +30,15 @@ def start(argv: list[str], library: str = "") -> None:
     """Execute the task on standard input (`lar.worker.main`); never return.
 
     `argv` has the task, the engine, the driver and the file descriptors. `library` is the shared
-    library of the driver (`DriverEntry`). The calling thread loads this library, since loading may
-    change how this thread computes, for example with subnormal numbers. Another thread imports
-    modules at the same time. A worker that is a fork of lar's process gets only the descriptors in
-    `argv`. When NumPy's libraries are loaded, this worker reads the task, the engine, the driver
-    and the library from a line of JSON.
+    library of the driver (`DriverEntry`). The calling thread loads `library`, since loading may
+    change how the calling thread computes, for example with subnormal numbers. Another thread
+    imports modules at the same time. A worker that is a fork of lar's process gets only the
+    descriptors in `argv`. When NumPy's libraries are loaded, a worker that is a fork reads the
+    task, the engine, the driver and the library from a line of JSON.
     """
     try:
         end_with_parent()
-        # With little address space, not in a thread: its memory would take more of it.
+        # With little address space, NumPy is not imported in a thread, which would need more.
         for name in (*WITH_LIBRARIES, *(["numpy"] if limit_of("address space") else [])):
             importlib.import_module(name)
         if library:

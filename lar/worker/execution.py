@@ -114,8 +114,8 @@ class Feeder:
     def read(self, given: Sequence[str | Given], *, generates: bool = True) -> Feed:
         """Read the inputs of a model, and repeat them to fill the requested batch.
 
-        Missing inputs are generated. Without `generates`, it is an error if only some inputs are
-        given. If no input is given, all inputs are generated, even without `generates`.
+        Missing inputs are generated. If no input is given, all inputs are generated. If `generates`
+        is false and some inputs are given, all inputs must be given.
 
         Raises:
             UsageError: an input is wrong, or does not fit the model.
@@ -217,7 +217,7 @@ NARROW_LOOKS = 2
 
 
 def room_in(tables: Sequence[SampleRows]) -> int:
-    """Return how many more iterations every table has room for."""
+    """Return how many more iterations can be recorded in every runner's table of samples."""
     return min(rows.capacity - rows.count for rows in tables)
 
 
@@ -244,7 +244,7 @@ def warm_up(runners: Copies, most_seconds: float) -> bool:
 
 
 def measure(runners: Copies, spec: RunSpec) -> Stopped:
-    """Run timed iterations until a condition of the spec ends them, and return how they ended."""
+    """Run timed iterations until a condition of the spec ends them; return why they ended."""
     stopping = spec.stopping
     if spec.pacing.rate is not None:
         return serve(runners, spec, spec.pacing.rate)
@@ -310,7 +310,9 @@ T = TypeVar("T")
 
 
 class Copies:
-    """The copies of a model that run at once; each has a driver, a table and a meter.
+    """The copies of a model that run at once.
+
+    Each copy has a driver, a table of samples, and a meter for the noise of the machine.
 
     If the copies execute a step one after the other, the time of the step is the sum of the times
     of all copies.
@@ -399,8 +401,8 @@ class Copies:
         """Run `count` iterations in each copy, all copies at once; return the elapsed seconds.
 
         With one copy, `look` is called with the outputs of each iteration; the samples do not
-        include the time of this call. A copy also stops after `seconds`. With `requests`, the
-        copies serve these requests.
+        include the time of this call. A copy ends early when `seconds` have passed. If `requests`
+        is given, each iteration of a copy serves the next request.
         """
         pace = requests or self.pace
         if requests is not None:
@@ -439,7 +441,7 @@ class Copies:
 def explaining(driver: Driver, hint: str = "", *, loading: bool = False) -> Iterator[None]:
     """Replace an engine's error by an error that explains it.
 
-    `hint` is used if the explaining error has no hint.
+    If the error that is raised has no hint, it gets the hint `hint`.
 
     Raises:
         LarError: the engine failed. The message gives the known reason, or the engine's own message
@@ -469,7 +471,7 @@ def explaining(driver: Driver, hint: str = "", *, loading: bool = False) -> Iter
 
 
 class Execution:
-    """Executes a run, from load to outputs, and emits events; a runner has a table of samples."""
+    """Executes a run, from load to outputs, and emits events."""
 
     def __init__(
         self, spec: RunSpec, context: RunContext, emit: events.Emit, tables: Sequence[SampleRows]
@@ -490,8 +492,8 @@ class Execution:
         turn with this number of timed iterations.
 
         Raises:
-            LarError: the engine failed. The error explains the engine's message if lar knows this
-                message.
+            LarError: the engine failed. If lar knows the engine's error message, the LarError
+                explains what the message means.
         """
         spec, context, driver = self.spec, self.context, self.driver
         with explaining(driver):

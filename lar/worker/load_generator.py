@@ -1,8 +1,8 @@
 """MLPerf's load generator, which decides when queries come and whether a run is valid.
 
 LoadGen has its own thread, and calls back with the samples of each query. The samples wait in a
-queue for the runners. Each runner stays in the thread that loaded its model, since an engine may
-need this. The queue takes some microseconds, which LoadGen counts as latency.
+queue for the runners. Each runner stays in the thread that loaded its model, since some engines
+work in no other thread. The queue takes some microseconds, which LoadGen counts as latency.
 """
 
 from __future__ import annotations

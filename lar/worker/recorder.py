@@ -75,7 +75,7 @@ class Recorder(Silent):
         return {"step": -1 - number if self.warmup else number, "warmup": self.warmup}
 
     def add(self, category: Category, name: str, start_ns: int, end_ns: int, **fields: Any) -> None:
-        """Add a span of the calling thread."""
+        """Record from when to when the calling thread did something, such as a copy."""
         thread = HOST_THREAD + self.own_copy * records.THREADS_OF_A_COPY
         self.spans.add(start_ns, end_ns, category=category, name=name, thread=thread, **fields)
 
@@ -247,10 +247,11 @@ NO_TIMES: tuple[float, ...] = (0.0,) * 4
 
 
 def cpu_use_of(times: Sequence[float]) -> records.CpuUse:
-    """Return the use of the CPU during iterations.
+    """Return how much of the CPU was used during iterations, in percent.
 
-    `times` has by how much each figure of `read_times` grew during the iterations. Percents are
-    left out if the iterations were too short.
+    `times` has an increase for each figure that `read_times` returns: the figure after the
+    iterations minus the figure before them. If the iterations were too short, the percents are left
+    out.
     """
     elapsed, process, busy, every = times
     if elapsed < SHORTEST_CPU_SECONDS:
@@ -273,8 +274,8 @@ def join_traces(traces: Sequence[EngineTrace]) -> EngineTrace:
     """Return the engine's reports on copies of a model that ran at once, joined into one report.
 
     Each copy has its own threads: the threads of copy 0 have numbers from 1 up, and the threads of
-    copy 1 from 1001 up. The same operator of all copies becomes one operator. A single copy runs in
-    the host's thread.
+    copy 1 from 1001 up. An operator that all copies execute is listed once. If there is only one
+    copy, it runs in the host's thread.
     """
     if len(traces) == 1:
         return replace(traces[0], threads={HOST_THREAD: "host", **traces[0].threads})

@@ -93,8 +93,8 @@ def compute_each(spec: RunSpec, context: RunContext, turns: Iterable[int], emit:
     If a tensor fails, the later tensors are computed anyway. The parent writes the request of a
     turn into the work folder. The file `asked.json` has the name of the tensor and the names of the
     values; the values are in the files `0.npy`, `1.npy` and so on. The answer is written to
-    `answer.npy`. If a request names no tensor, the answer has the names of those values that the
-    graph lacks.
+    `answer.npy`. If a request names no tensor, nothing is computed: the answer lists which of the
+    named values are not in the graph.
 
     Raises:
         LarError: the model does not load.
