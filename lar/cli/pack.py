@@ -134,7 +134,7 @@ def plan_packing(arguments: argparse.Namespace) -> tuple[RunSpec, CasePacker]:
     check_name(model)
     if source_of(model).case_count:
         raise UsageError(
-            "holds testcases already", "give the model without testcases", subject=model
+            "holds testcases already", "give a model file that contains no testcases", subject=model
         )
     engine = engine_for(Path(model), None)
     if engine.packing is None:

@@ -154,7 +154,7 @@ def late(face: Method, place: str) -> Method:
 
 
 def import_late(engine: object, method: str) -> bool:
-    """Import the function that a method of an engine needs, before the method is called.
+    """Import now what a method of an engine would otherwise import when it is first called.
 
     Returns:
         True if the function was imported. False if the method needs no import, since the method was

@@ -223,7 +223,7 @@ class StructuralMatching(Matching):
         return {node: self.twins[node] for node in self.actual if node in self.twins}
 
     def is_proven(self, one: Node, other: Node, alike: Mapping[Node, Sequence[Node]]) -> bool:
-        """Return whether two tensors have one name, or do the same work upon the same twins."""
+        """Return whether two tensors have one name, or are computed alike from matched tensors."""
         if one.is_input or other.is_input:
             return one.is_input and other.is_input
         if other in self.named_alike(one):

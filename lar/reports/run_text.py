@@ -374,7 +374,10 @@ class CaseLines:
         self.waiting += zip(range(first, last), rows.times(first, last), strict=True)
 
     def take(self, judged: Judged) -> list[str]:
-        """Return an iteration's verdicts and its line; add the last lines if a test has ended."""
+        """Return the lines with an iteration's verdicts, then the line with its times.
+
+        The closing lines of a test follow if the iteration is the last of the test.
+        """
         lines = [format_verdict(verdict) for verdict in judged.verdicts if verdict.shown]
         return lines + (self.take_row() if self.waiting else [])
 

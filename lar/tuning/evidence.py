@@ -1,9 +1,9 @@
 """Judges the candidates of a search by the processes that were measured.
 
-Each process gives the result of a run (`RunResult`). The processes of one round, which include the
-plain run of the first model, took turns on one machine. Therefore the ratio of two processes hardly
-depends on the state of the machine. `lar.measurement.differences` decides which candidate is
-faster.
+Each process gives the result of a run (`RunResult`). In one round, the processes take turns on one
+machine. One of them is the plain run of the first model. Since all processes of a round meet the
+same state of the machine, the ratio of two processes hardly depends on that state.
+`lar.measurement.differences` decides which candidate is faster.
 
 The objective of a search is one number for each process: latency, throughput, memory or p99.
 """

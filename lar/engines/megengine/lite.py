@@ -254,7 +254,7 @@ def load_shared(driver: LiteDriver) -> None:
     packed = open_packed(model) if is_packed(model) else None
     if packed and (packed.info is not None or packed.cache is not None):
         raise UsageError(
-            "MegEngine cannot share the weights of a packed model with settings or a cache",
+            "MegEngine cannot share the weights of a model that contains settings or a cache",
             "run the unpacked model, or leave the flag out",
             flag="--share-param-mem",
             subject=model,

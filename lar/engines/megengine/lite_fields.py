@@ -2,8 +2,8 @@
 
 The module `options` sets the fields and arguments for the options of a run. A packed model also
 contains values of lite's fields. When lite loads a packed model, the model's fields replace the
-fields that a run's options have set. Therefore the module `packing` refuses options whose fields
-would be replaced.
+fields that a run's options have set. Therefore the module `packing` refuses an option if
+a packed model would replace the field that the option sets.
 """
 
 from __future__ import annotations

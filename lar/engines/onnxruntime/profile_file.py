@@ -390,8 +390,9 @@ class ThreadUses:
     def add(self, operator: int, found: RawScheduling | str, *, timed: bool) -> None:
         """Add what one execution of an operator reports about the use of threads.
 
-        An execution of the warm-up (`timed` is false) is not added. From the warm-up, only the
-        number of tasks of each thread is stored, which is subtracted later. If a session has no
+        An execution of the warm-up (`timed` is false) is not added. ONNX Runtime
+        counts the tasks of each thread from the warm-up on. The number of tasks in the warm-up is
+        stored, so that it can be subtracted from the later counts. If a session has no
         threads of its own, an execution reports no use of threads.
         """
         if isinstance(found, str):

@@ -284,7 +284,10 @@ def describe_figures(rows: Sequence[Shown]) -> Iterator[str]:
 
 
 def roofline_of(rows: Sequence[Shown], figures: Iterable[Figure]) -> Table[Shown]:
-    """Return the roofline's table; its text leaves out columns without any known value."""
+    """Return the table of the roofline.
+
+    A column without any known value is left out when the table is printed as text.
+    """
 
     def column(it: Figure) -> Column[Shown]:
         def text(shown: Shown) -> str:
