@@ -126,16 +126,14 @@ def test_all_forms_give_the_same(tmp_path: Path) -> None:
 
 def test_inline_values_may_begin_with_a_minus() -> None:
     model = str(ROOT / "models/one_operator.onnx")
-    expected = outputs_of(model, "--input=-1,0,1,2")
-    assert outputs_of(model, "--input", "-1,0,1,2") == expected
+    assert outputs_of(model, "--input", "-1,0,1,2") == outputs_of(model, "--input=-1,0,1,2")
 
 
 @each_format
 def test_several_inputs(tmp_path: Path, suffix: str) -> None:
-    tensors = json.loads((ROOT / "inputs/multi_input.json").read_text())
     arrays = {
         name: np.array(tensor["raw"], np.float32).reshape(tensor["shape"])
-        for name, tensor in tensors.items()
+        for name, tensor in json.loads((ROOT / "inputs/multi_input.json").read_text()).items()
     }
     np.savez(tmp_path / "both.npz", **arrays)
     for name, array in arrays.items():

@@ -244,8 +244,7 @@ def test_rows_are_sorted_by_the_key(device: str, where: str, view: str) -> None:
         f"+{where}_total": "CBA",
         f"-{where}_min": "BAC",
     }
-    found = {key: "".join(names_of(profile, view, sort=key)) for key in orders}
-    assert found == orders
+    assert {key: "".join(names_of(profile, view, sort=key)) for key in orders} == orders
 
 
 def test_the_first_rows_and_the_matching_ones_keep_their_ratios(profile: Profile) -> None:
