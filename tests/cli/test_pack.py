@@ -208,8 +208,7 @@ def test_a_file_may_list_the_testcases(tmp_path: Path) -> None:
 
 def test_an_optimised_model_is_one_for_any_processor(tmp_path: Path) -> None:
     model = MODELS / "digits_cnn.onnx"
-    words = ("--optimize", "-d", str(INPUTS / "digit_7.npy"))
-    place = pack(model, tmp_path / "out", *words)
+    place = pack(model, tmp_path / "out", "--optimize", "-d", str(INPUTS / "digit_7.npy"))
     optimised = onnx.load(place / "model.onnx")
     assert optimised.SerializeToString() != model.read_bytes()
     assert {node.domain for node in optimised.graph.node} <= {"", "ai.onnx"}

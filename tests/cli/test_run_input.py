@@ -160,11 +160,10 @@ def test_number_for_an_input_without_axes(tmp_path: Path) -> None:
 
 @each_format
 def test_generated_data(suffix: str) -> None:
-    model = f"models/dynamic_batch.{suffix}"
     answers = {}
     for flags in ("", "--seed 0", "--seed 1", "--fill normal", "--fill zeros", "--fill=ones"):
         words = (*flags.split(), "--input", "data:{3,16}")
-        result = result_of(model, *words, "--iter", "1", cwd=ROOT)
+        result = result_of(f"models/dynamic_batch.{suffix}", *words, "--iter", "1", cwd=ROOT)
         (fed,), (output,) = result.fed, result.outputs
         assert fed.generated
         assert (fed.shape, output.shape) == ((3, 16), (3, 8))
