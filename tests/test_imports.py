@@ -70,8 +70,7 @@ def test_the_parent_of_a_run_imports_no_engine_and_no_numpy(tmp_path: Path) -> N
     assert sorted(map(str, tmp_path.iterdir())) == sorted([*files, f"{files[1]}.index.json"])
     assert not found[-1] & (set(LIBRARIES) - {"msgspec"})
     code = "import sys, lar.running.bench, lar.tuning.search; print(*sys.modules)"
-    searching = run_python("-c", code, code=0).stdout
-    assert "numpy" not in searching.split()
+    assert "numpy" not in run_python("-c", code, code=0).stdout.split()
 
 
 def test_the_parent_of_a_run_reads_no_table_of_operators_caches_or_settings(
@@ -118,7 +117,6 @@ def test_a_worker_is_started_before_records_are_imported() -> None:
         "from lar.cli.main import main\n"
         "sys.argv[1:] = ['models/one_operator.onnx', '--iter', '1']; main()"
     )
-    done = run_python("-c", code, code=0)
-    modules = set(done.stdout.split())
+    modules = set(run_python("-c", code, code=0).stdout.split())
     assert "lar.running.worker_process" in modules
     assert not modules & {"dataclasses", "lar.records.run", "lar.running.isolation", "numpy"}

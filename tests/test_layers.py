@@ -87,8 +87,7 @@ def graph(parsed: dict[str, Parsed]) -> dict[str, set[str]]:
 
 
 def test_every_folder_has_its_place() -> None:
-    folders = {folder_of(name) for name in MODULES} - {""}
-    assert folders == set(RANKS)
+    assert {folder_of(name) for name in MODULES} - {""} == set(RANKS)
     assert {name for name in MODULES if not folder_of(name)} == {*FOR_ALL, *ON_TOP}
 
 

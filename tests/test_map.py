@@ -122,8 +122,7 @@ def test_an_input_format_is_added_as_the_list_says(tmp_path: Path) -> None:
     (tmp_path / "data.floats").write_text("0.5\n0.25\n-1\n2\n")
     model = str(ROOT / "models" / "one_operator.onnx")
     words = [model, "--iter", "1", "--json", "-", "--input", "data.floats"]
-    printed = lar_with("To add an input format", tmp_path, *words)
-    assert '"source":"data.floats"' in printed
+    assert '"source":"data.floats"' in lar_with("To add an input format", tmp_path, *words)
 
 
 def test_a_report_style_is_added_as_the_list_says(tmp_path: Path) -> None:
@@ -134,10 +133,8 @@ def test_a_report_style_is_added_as_the_list_says(tmp_path: Path) -> None:
     lines = lar_with(title, tmp_path, *words).splitlines()
     assert lines[0].split() == ["operator", "moved"]
     assert lines[3:4] in ([], [""])  # what profiling cost may stand below
-    printed = lar_with(title, tmp_path, *words, "--csv", "-")
-    assert "moved (bytes)" in printed
-    by_default = lar_with(title, tmp_path, "report", "profile.json")
-    assert by_default.startswith("time: ")
+    assert "moved (bytes)" in lar_with(title, tmp_path, *words, "--csv", "-")
+    assert lar_with(title, tmp_path, "report", "profile.json").startswith("time: ")
 
 
 def test_every_path_is_there() -> None:
@@ -183,10 +180,9 @@ def test_the_way_of_a_run_names_modules_that_there_are() -> None:
 
 
 def test_it_says_the_three_sentences() -> None:
-    text = " ".join(MAP.split())
     assert (
         "A RunSpec goes in, a RunResult comes out. A run happens in a child process. Everything "
-        "after it is a pure function of records." in text
+        "after it is a pure function of records." in " ".join(MAP.split())
     )
 
 

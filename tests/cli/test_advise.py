@@ -101,7 +101,6 @@ def test_where_nothing_is_suggested_the_lines_say_so(write_script: WriteScript) 
 
 
 def test_a_model_that_crashes_ends_as_its_run(write_script: WriteScript) -> None:
-    model = write_script(faults=[{"at": "load", "do": "abort"}])
-    done = run_lar("advise", model)
+    done = run_lar("advise", write_script(faults=[{"at": "load", "do": "abort"}]))
     assert (done.returncode, done.stdout) == (4, "")
     assert "SIGABRT" in done.stderr.splitlines()[0]

@@ -94,13 +94,11 @@ def test_the_page_is_drawn(folder: Path, tmp_path: Path) -> None:
     assert messages == []
     assert 'data-drawn="yes"' in elements
     assert '<p class="error">' not in elements
-    titles = re.findall(r"<h2>(.*?)</h2>", elements)
-    assert titles == ["Result", "Variants", "Iterations"]
+    assert re.findall(r"<h2>(.*?)</h2>", elements) == ["Result", "Variants", "Iterations"]
 
 
 def test_disturbed_samples_are_marked(write_script: WriteScript) -> None:
-    delays = [0.0, 0.005] * 200
-    model = script(write_script, 0.01, queue_delays=delays)
+    model = script(write_script, 0.01, queue_delays=[0.0, 0.005] * 200)
     bench = lar.bench([model, model], margin=0.5)
     latency = known(bench.variants[0].latency)
     assert 0 < latency.disturbed_count < latency.count
@@ -150,10 +148,8 @@ def test_a_side_that_failed_never_passes(tmp_path: Path, words: list[str], sente
 
 def test_pythons_are_told_apart_by_the_versions_of_their_engines(write_script: WriteScript) -> None:
     words = ["--vary", f"python=,{sys.prefix}", "--budget", "0.1"]
-    done = run_lar("bench", script(write_script, 0.01), *words)
-    lines = done.stdout.splitlines()
-    heading = next(line for line in lines if line.startswith("python "))
-    assert heading.split()[1] == "engine"
+    lines = run_lar("bench", script(write_script, 0.01), *words).stdout.splitlines()
+    assert next(line for line in lines if line.startswith("python ")).split()[1] == "engine"
     assert "fake 1 script" in next(line for line in lines if line.startswith(sys.prefix))
 
 
@@ -185,8 +181,7 @@ def test_an_interrupt_keeps_what_is_there(write_script: WriteScript, tmp_path: P
     assert process.returncode == 130
     assert errors.splitlines()[-1] == "lar: error: interrupted"
     assert "ended: interrupted" in printed
-    bench = lar.read_bench((tmp_path / "b.json").read_text())
-    assert bench.stopped == "interrupted"
+    assert lar.read_bench((tmp_path / "b.json").read_text()).stopped == "interrupted"
     assert (tmp_path / "b.html").exists()
 
 

@@ -45,8 +45,7 @@ def words_of(line: str) -> list[str]:
 
 
 def test_show_prints_the_choice_of_each_operator() -> None:
-    text = cache("show", REAL)
-    facts, empty, header, *rows = text.splitlines()
+    facts, empty, header, *rows = cache("show", REAL).splitlines()
     assert (facts, empty) == ("operators: 9, searched on plat=cpu", "")
     names = "operator  shapes  kept  chosen  ms  workspace  winograd  next best  slower by"
     assert words_of(header) == names.split("  ")
@@ -70,8 +69,7 @@ def test_show_prints_only_the_operators_asked_for(text: str, numbers: str) -> No
 
 
 def test_show_all_prints_every_algorithm() -> None:
-    text = cache("show", REAL, "--all", "--operator", "1")
-    lines = text.splitlines()
+    lines = cache("show", REAL, "--all", "--operator", "1").splitlines()
     assert lines[2].startswith("1: ConvolutionForward {1,16,8,8}")
     rows = [words_of(line) for line in lines[4:]]
     assert len(rows) == 16
@@ -92,8 +90,7 @@ def test_show_tells_what_it_does_not_read(tmp_path: Path) -> None:
 
 
 def test_show_json_holds_everything(tmp_path: Path) -> None:
-    text = cache("show", REAL, "--json", "-")
-    content = json.loads(text)
+    content = json.loads(cache("show", REAL, "--json", "-"))
     assert (content["format"], content["file"]) == ("lar.cache/1", str(REAL))
     first = content["operators"][0]
     assert (first["number"], first["operator"]) == (1, "ConvolutionForward")
@@ -126,8 +123,7 @@ def test_diff_of_the_same_choices(copy: Path) -> None:
 
 def test_diff_prints_both_choices_and_times(copy: Path) -> None:
     cache("pick", copy, "1", WINOGRAD)
-    text = cache("diff", REAL, copy, code=1)
-    title, header, row, spread, same = text.splitlines()
+    title, header, row, spread, same = cache("diff", REAL, copy, code=1).splitlines()
     assert (title, same) == ("another choice: 1", "same choice: 8")
     both = ["ms", "of both"]
     assert words_of(header)[2:] == [str(REAL), *both, str(copy), *both, "spread"]
@@ -148,8 +144,7 @@ def with_times(folder: Path, name: str, **seconds: str) -> Path:
 def test_diff_says_what_lies_within_the_spread(tmp_path: Path) -> None:
     first = with_times(tmp_path, "a", A="1e-05", B="2e-05")
     second = with_times(tmp_path, "b", A="3e-05", B="1.5e-05")
-    text = cache("diff", first, second, code=1)
-    _, _, row, spread, _ = text.splitlines()
+    _, _, row, spread, _ = cache("diff", first, second, code=1).splitlines()
     assert words_of(row)[2:5] == ["A", "0.010", "0.010..0.030"]
     assert words_of(row)[5:] == ["B", "0.015", "0.015..0.020", "within"]
     assert spread == "1 of 1 operator disagrees, 1 of them within the spread"
@@ -189,8 +184,7 @@ def test_show_of_several_prints_the_spread(tmp_path: Path) -> None:
 
 
 def test_show_of_several_that_agree(copy: Path) -> None:
-    text = cache("show", REAL, copy)
-    assert "0 of 9 operators disagree" in text
+    assert "0 of 9 operators disagree" in cache("show", REAL, copy)
 
 
 def test_diff_prints_what_only_one_has(tmp_path: Path) -> None:
@@ -207,8 +201,7 @@ def test_diff_prints_what_only_one_has(tmp_path: Path) -> None:
 def test_merge_writes_what_any_file_knows_and_the_last_wins(copy: Path, tmp_path: Path) -> None:
     cache("pick", copy, "1", WINOGRAD)
     output = tmp_path / "out.cache"
-    text = cache("merge", REAL, copy, "-o", output, "--prefer", "last")
-    assert text.splitlines() == [
+    assert cache("merge", REAL, copy, "-o", output, "--prefer", "last").splitlines() == [
         f"{output}: operators: 9, from 2 files",
         "1 of 9 operators disagrees, 0 of them within the spread",
     ]
@@ -292,8 +285,7 @@ def test_merge_keeps_what_comes_while_it_reads(
 
 
 def test_pick_changes_the_file(copy: Path) -> None:
-    text = cache("pick", copy, "32,16,3,3", "4:4:24:3")
-    assert text.splitlines() == [
+    assert cache("pick", copy, "32,16,3,3", "4:4:24:3").splitlines() == [
         "1: ConvolutionForward {1,16,8,8} {32,16,3,3} -> {1,32,8,8} Float32, pad 1",
         f"  was {IM2COL}  0.011 ms",
         f"  is  {WINOGRAD}  0.060 ms",
@@ -327,7 +319,6 @@ def test_pick_of_the_choice_changes_nothing(copy: Path) -> None:
 
 
 def test_pick_warns_of_an_algorithm_that_is_passed_over(copy: Path) -> None:
-    content = copy.read_bytes().replace(b":1;6e-05;242688:", b":3;6e-05;242688:")
-    copy.write_bytes(content)
+    copy.write_bytes(copy.read_bytes().replace(b":1;6e-05;242688:", b":3;6e-05;242688:"))
     text = cache("pick", copy, "1", WINOGRAD)
     assert "note: a naive algorithm; the policy OPTIMIZED passes over it" in text

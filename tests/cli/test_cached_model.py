@@ -42,8 +42,7 @@ def test_show_writes_json(tmp_path: Path) -> None:
 def test_diff_prints_what_they_were_made_for_differently(tmp_path: Path) -> None:
     first = write_model_cache(tmp_path / "a.cache")
     second = write_model_cache(tmp_path / "b.cache", threads="4", provider="CPU")
-    text = cache("diff", first, second, code=1)
-    assert [line.split() for line in text.splitlines()] == [
+    assert [line.split() for line in cache("diff", first, second, code=1).splitlines()] == [
         ["differs", "in", first, second],
         ["threads", "2", "4"],
         ["provider", "CPU"],

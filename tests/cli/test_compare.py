@@ -101,11 +101,10 @@ def test_a_culprit_is_proven_as_long_as_the_models_of_dumps_are_there(
     dumps = [dump_run(model, Path(model[:-5])) for model in models]
     done = run_lar("compare", *dumps, cwd=ROOT)
     assert (done.returncode, done.stderr) == (1, "")
-    proof = done.stdout.partition("\nculprit: ")[2].splitlines()[1]
     assert re.fullmatch(
         r"  alone, on the same inputs, off by 0\.\d+ \(relative; worst element \{0,3,\d,\d\}: "
         r"[-.\d]+ in A, [-.\d]+ in B\)",
-        proof,
+        done.stdout.partition("\nculprit: ")[2].splitlines()[1],
     )
     Path(models[1]).unlink()
     done = run_lar("compare", *dumps, cwd=ROOT)
@@ -265,8 +264,7 @@ BODY = text_of("scaled_or_same")
 def test_an_operator_in_a_body_is_named(tmp_path: Path) -> None:
     for name, factor in (("a", 2), ("b", 3)):
         save_model(tmp_path / f"{name}.onnx", BODY, {"factor": np.float32(factor)})
-    done = run_lar("compare", "a.onnx", "b.onnx", cwd=tmp_path, code=1)
-    lines = done.stdout.splitlines()
+    lines = run_lar("compare", "a.onnx", "b.onnx", cwd=tmp_path, code=1).stdout.splitlines()
     name = r"Mul If_0/then/Mul \(tensor If_0/then/scaled\)"
     assert re.fullmatch(rf"result: different; (culprit|suspect): {name}", lines[-1])
     assert any(line.startswith("  A and B: Mul If_0/then/Mul") for line in lines)

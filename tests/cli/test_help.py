@@ -79,8 +79,7 @@ def test_the_help_of_a_command(command: str) -> None:
 
 
 def test_the_help_of_an_action() -> None:
-    text = printed("help", "cache", "show")
-    assert text.startswith("usage: lar cache show")
+    assert printed("help", "cache", "show").startswith("usage: lar cache show")
 
 
 @pytest.mark.parametrize(

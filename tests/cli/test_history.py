@@ -262,6 +262,5 @@ def test_a_damaged_store_is_not_copied_and_leaves_no_other(tmp_path: Path) -> No
     with sqlite3.connect(source) as connection:
         connection.execute("update results set median_seconds = 'x' where id = 2")
     for words in (["import", source, "--store"], ["export", "--store", source, "--output"]):
-        done = run_lar("history", *words, str(other), code=2)
-        assert "result 2 is damaged" in done.stderr
+        assert "result 2 is damaged" in run_lar("history", *words, str(other), code=2).stderr
         assert not other.exists()

@@ -43,9 +43,8 @@ def save_hostile_model(path: Path) -> None:
         )
     ]
     outputs = [value("=out", 4), value("@soft", 4)]
-    graph = helper.make_graph(nodes, f"graph{EVIL}", [value("@in", 8)], outputs, [weights], EVIL)
     model = helper.make_model(
-        graph,
+        helper.make_graph(nodes, f"graph{EVIL}", [value("@in", 8)], outputs, [weights], EVIL),
         ir_version=8,
         opset_imports=[helper.make_opsetid("", 17)],
         producer_name=f"producer{EVIL}",
@@ -126,8 +125,7 @@ def test_a_name_in_a_model_may_be_no_text(tmp_path: Path) -> None:
     save_hostile_model(tmp_path / "m.onnx")
     bad = (tmp_path / "m.onnx").read_bytes().replace(b"\x7f", b"\xff")
     (tmp_path / "m.onnx").write_bytes(bad)
-    done = run_lar("m.onnx", "--iter", "1", cwd=tmp_path, code=2)
-    assert done.stderr.startswith(
+    assert run_lar("m.onnx", "--iter", "1", cwd=tmp_path, code=2).stderr.startswith(
         "lar: error: m.onnx: holds a name or a string that is not UTF-8: "
     )
 

@@ -72,8 +72,7 @@ def perturb(packed: Path, place: Path) -> Path:
 
 def test_all_testcases_are_run(packed: Path) -> None:
     lines, result, _ = run(packed, "--iter", "2", "--csv", str(packed.parent / "a.csv"))
-    starts = [line.split(":")[0] for line in lines if line.startswith("=== ")]
-    assert starts == [
+    assert [line.split(":")[0] for line in lines if line.startswith("=== ")] == [
         "=== going to run 3 testcases; output vars",
         "=== prepare",
         *(
@@ -100,8 +99,7 @@ def test_all_testcases_are_run(packed: Path) -> None:
 def test_the_first_wrong_element_ends_the_run(packed: Path, tmp_path: Path) -> None:
     lines, result, errors = run(perturb(packed, tmp_path / "bad.mdl"), "--iter", "2")
     assert (result.status, known(result.failure).exit_code) == ("failed", 1)
-    first = next(line for line in errors.splitlines() if "error" in line)
-    assert first == (
+    assert next(line for line in errors.splitlines() if "error" in line) == (
         "lar: error: test #1: output[1] is 6.5, expected 6.0 (err=0.0833333, allowed 0.0001)"
     )
     assert [case.passed for case in result.cases] == [True, False]
@@ -204,15 +202,13 @@ def test_inputs_may_be_packed_alone(tmp_path: Path, suffix: str) -> None:
 
 def test_a_file_may_list_the_testcases(tmp_path: Path) -> None:
     (tmp_path / "list").write_text("[1.0,2,3,4]\n\n  #rand(0,1)\n")
-    model = MODELS / "one_operator.onnx"
-    place = pack(model, tmp_path / "out", "-d", f"@{tmp_path / 'list'}")
+    place = pack(MODELS / "one_operator.onnx", tmp_path / "out", "-d", f"@{tmp_path / 'list'}")
     assert len([*place.glob("test_data_set_*")]) == 2
 
 
 def test_an_optimised_model_is_one_for_any_processor(tmp_path: Path) -> None:
     model = MODELS / "digits_cnn.onnx"
-    words = ("--optimize", "-d", str(INPUTS / "digit_7.npy"))
-    place = pack(model, tmp_path / "out", *words)
+    place = pack(model, tmp_path / "out", "--optimize", "-d", str(INPUTS / "digit_7.npy"))
     optimised = onnx.load(place / "model.onnx")
     assert optimised.SerializeToString() != model.read_bytes()
     assert {node.domain for node in optimised.graph.node} <= {"", "ai.onnx"}

@@ -21,14 +21,13 @@ from tests.conftest import WriteScript
 def test_items_done_are_counted_by_their_iterations(
     iterations: int, warmups: int, rows: int, done: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    items = tuple(Item(number=number, name=str(number)) for number in range(4))
     spec = RunSpec(
         model="m",
         engine="fake",
         driver="script",
         iterations=iterations,
         warmup_iterations=warmups,
-        items=items,
+        items=tuple(Item(number=number, name=str(number)) for number in range(4)),
     )
     printer = LinePrinter(spec, io.StringIO(), may_fail=False)
     shown: list[str] = []

@@ -29,8 +29,7 @@ def test_debug_shows_the_traceback(write_script: WriteScript) -> None:
 def test_debug_of_the_worker(write_script: WriteScript) -> None:
     script = write_script(faults=[{"at": "start", "do": "raise"}])
     assert "in fail\n" in run_lar(script, "--debug").stderr
-    broken = Path(script)
-    broken.write_text("{")
+    Path(script).write_text("{")
     assert "in read_script\n" in run_lar("info", script, "--debug").stderr
 
 

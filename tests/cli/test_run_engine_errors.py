@@ -37,5 +37,4 @@ def test_engine_that_is_not_installed(
 def test_library_that_does_not_load(
     tmp_path: Path, words: list[str], module: str, piece: str
 ) -> None:
-    done = run_lar(*words, cwd=ROOT, env=broken(tmp_path, module))
-    check_error(done, 3, piece)
+    check_error(run_lar(*words, cwd=ROOT, env=broken(tmp_path, module)), 3, piece)

@@ -126,16 +126,14 @@ def test_all_forms_give_the_same(tmp_path: Path) -> None:
 
 def test_inline_values_may_begin_with_a_minus() -> None:
     model = str(ROOT / "models/one_operator.onnx")
-    expected = outputs_of(model, "--input=-1,0,1,2")
-    assert outputs_of(model, "--input", "-1,0,1,2") == expected
+    assert outputs_of(model, "--input", "-1,0,1,2") == outputs_of(model, "--input=-1,0,1,2")
 
 
 @each_format
 def test_several_inputs(tmp_path: Path, suffix: str) -> None:
-    tensors = json.loads((ROOT / "inputs/multi_input.json").read_text())
     arrays = {
         name: np.array(tensor["raw"], np.float32).reshape(tensor["shape"])
-        for name, tensor in tensors.items()
+        for name, tensor in json.loads((ROOT / "inputs/multi_input.json").read_text()).items()
     }
     np.savez(tmp_path / "both.npz", **arrays)
     for name, array in arrays.items():
@@ -162,11 +160,10 @@ def test_number_for_an_input_without_axes(tmp_path: Path) -> None:
 
 @each_format
 def test_generated_data(suffix: str) -> None:
-    model = f"models/dynamic_batch.{suffix}"
     answers = {}
     for flags in ("", "--seed 0", "--seed 1", "--fill normal", "--fill zeros", "--fill=ones"):
         words = (*flags.split(), "--input", "data:{3,16}")
-        result = result_of(model, *words, "--iter", "1", cwd=ROOT)
+        result = result_of(f"models/dynamic_batch.{suffix}", *words, "--iter", "1", cwd=ROOT)
         (fed,), (output,) = result.fed, result.outputs
         assert fed.generated
         assert (fed.shape, output.shape) == ((3, 16), (3, 8))

@@ -47,9 +47,8 @@ def test_every_kind_is_compared_with_the_truth(kinds: Path, kind: str, flags: li
 def test_a_kind_is_profiled_and_its_outputs_are_dumped(
     kinds: Path, kind: str, flags: list[str], tmp_path: Path
 ) -> None:
-    model = str(kinds / f"{kind}.onnx")
     written = ["--profile", "p.json", "--bin-out-dump", "out"]
-    run_lar(model, "--iter", "2", *flags, *written, cwd=tmp_path, code=0)
+    run_lar(str(kinds / f"{kind}.onnx"), "--iter", "2", *flags, *written, cwd=tmp_path, code=0)
     assert {tensor.run for tensor in lar.open_dump(tmp_path / "out")} == {0, 1, 2}
     assert run_lar("report", "p.json", cwd=tmp_path).returncode == 0
 
@@ -58,9 +57,8 @@ def test_a_kind_is_profiled_and_its_outputs_are_dumped(
 def test_a_kind_is_packed_and_judged(
     kinds: Path, kind: str, flags: list[str], tmp_path: Path
 ) -> None:
-    model = str(kinds / f"{kind}.onnx")
     data = ["-d", flags[-1]] if "--input" in flags else ["-d", "#rand(0,1)", *flags]
-    run_lar("pack", model, *data, "-o", "packed", cwd=tmp_path, code=0)
+    run_lar("pack", str(kinds / f"{kind}.onnx"), *data, "-o", "packed", cwd=tmp_path, code=0)
     for engine in ("onnxruntime", "reference"):
         run_lar("packed", "--iter", "1", "--engine", engine, cwd=tmp_path, code=0)
 

@@ -138,8 +138,7 @@ def test_requests_arrive_at_a_rate(script: str) -> None:
 
 def test_the_summary_of_requests_names_each_figure(script: str) -> None:
     done = run_lar(script, "--rate", "60", "--iter", "200", code=0)
-    names = [line.partition(":")[0] for line in done.stdout.splitlines()[-5:]]
-    assert names == [
+    assert [line.partition(":")[0] for line in done.stdout.splitlines()[-5:]] == [
         "service time",
         "waiting",
         "latency from arrival",
@@ -147,8 +146,7 @@ def test_the_summary_of_requests_names_each_figure(script: str) -> None:
         "peak memory",
     ]
     load = lines_of(done.stdout, "load: ")[0]
-    numbers = r"load: 60 requests/s asked for, (\S+) arrived, (\S+) served$"
-    found = re.match(numbers, load)
+    found = re.match(r"load: 60 requests/s asked for, (\S+) arrived, (\S+) served$", load)
     assert found
     assert float(found[1]) == pytest.approx(float(found[2]), rel=0.02)
     assert abs(float(found[1]) / 60 - 1) > 0.02  # as the times between are drawn
@@ -229,8 +227,7 @@ def test_percentiles_are_those_asked_for(script: str, tmp_path: Path) -> None:
     (line,) = lines_of(done.stdout, "latency: ")
     assert re.search(r" p50=\S+ p90=\S+ \(p99\.9 needs 1000 iterations\)$", line)
     assert list(lar.read_result(file.read_bytes()).latency.percentiles) == [50, 90]
-    result = lar.run(script, iter=20, percentile="75")
-    assert list(result.latency.percentiles) == [75]
+    assert list(lar.run(script, iter=20, percentile="75").latency.percentiles) == [75]
 
 
 def test_a_run_warms_up_for_a_time(script: str) -> None:

@@ -105,8 +105,7 @@ def test_engine_speaks_only_when_asked(suffix: str) -> None:
     fed = ("--input", "inputs/multi_input.json")
     quiet = run_lar(*words, *fed, cwd=ROOT)
     assert (quiet.returncode, without_hints(quiet.stderr)) == (0, [])
-    generated = run_lar(*words, cwd=ROOT)
-    assert len(without_hints(generated.stderr)) == 1  # the note about the data
+    assert len(without_hints(run_lar(*words, cwd=ROOT).stderr)) == 1  # the note about the data
     verbose = run_lar(*words, *fed, "--verbose", cwd=ROOT, code=0)
     assert len(verbose.stderr.splitlines()) > 5
     assert lines_of(verbose.stdout)[:5] == lines_of(quiet.stdout)[:5]

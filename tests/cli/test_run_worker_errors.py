@@ -68,8 +68,7 @@ def test_real_worker_killed(suffix: str) -> None:
         os.kill(int(children[0]), signal.SIGKILL)
 
     words = [f"models/dynamic_batch.{suffix}", "--iter", "1000000"]
-    done = run_until(words, "iter ", kill)
-    check_error(done, 4, "crashed in phase iterations", "SIGKILL")
+    check_error(run_until(words, "iter ", kill), 4, "crashed in phase iterations", "SIGKILL")
 
 
 # Memory

@@ -49,8 +49,7 @@ def test_the_fastest_with_right_numbers_wins(model: str, tmp_path: Path) -> None
 
 
 def test_the_first_ranking_is_shown_meanwhile(model: str) -> None:
-    done = run_lar("tune", model, "--budget", "60s")
-    lines = done.stderr.splitlines()
+    lines = run_lar("tune", model, "--budget", "60s").stderr.splitlines()
     assert re.fullmatch(r"first ranking, after \d+ s:", lines[0])
     assert lines[1:] == ["  plain, 10.000 ms, ratio 1.000"]
 

@@ -55,8 +55,7 @@ def test_the_command_that_is_printed_runs_at_the_speed_that_won(folder: Path) ->
     *_, line, _ = (folder / "printed").read_text().splitlines()
     words = shlex.split(line.removeprefix("command: "))
     assert words[0] == "lar"
-    done = run_lar(*words[1:], "--iter", "3", cwd=folder, code=0)
-    assert "avg_time=4.000ms" in done.stdout
+    assert "avg_time=4.000ms" in run_lar(*words[1:], "--iter", "3", cwd=folder, code=0).stdout
 
 
 def test_the_files_may_be_moved_together(folder: Path, tmp_path: Path) -> None:
@@ -118,5 +117,4 @@ def test_a_disk_that_gets_full_ends_a_search_with_its_ranking(
     assert main(["tune", "m.fake", "--budget", "60", "--session", "s.tune"]) == 4
     printed, complaint = capfd.readouterr()
     assert "fastest so far: " in printed
-    error = complaint.splitlines()[-2]
-    assert error.startswith("lar: error: s.tune: cannot be written: ")
+    assert complaint.splitlines()[-2].startswith("lar: error: s.tune: cannot be written: ")

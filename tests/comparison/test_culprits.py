@@ -142,8 +142,7 @@ def test_tensors_that_a_dump_lacks_are_looked_through() -> None:
 
 def test_a_dump_of_a_few_tensors_without_those_between_is_compared() -> None:
     def net(error: float) -> Dump:
-        steps = chain([0.0, error, error], START)
-        whole = dump_of(*steps)
+        whole = dump_of(*chain([0.0, error, error], START))
         kept = replace(
             whole.index, tensors=whole.index.tensors[2:], operators=whole.index.operators[2:]
         )

@@ -38,8 +38,7 @@ ML = {"domain": "ai.onnx.ml"}
 def make_alone(kind: str, strides: int, *ends: str) -> RealNetwork:
     """A convolution or a pooling whose outputs have names and a shape of their own."""
     sizes = {"strides": [strides] * 2, "kernel_shape": [3, 3]}
-    inputs = "x w" if kind == "Conv" else "x"
-    nodes = [node(kind, inputs, f"in{strides}", **sizes)]
+    nodes = [node(kind, "x w" if kind == "Conv" else "x", f"in{strides}", **sizes)]
     nodes += [node(end, f"in{strides}", end) for end in ends]
     outputs = dict.fromkeys(ends, FLOAT)
     return model_of(nodes, {"x": draw(1, 3, 16, 16)}, outputs, {"w": draw(8, 3, 3, 3)})
@@ -97,8 +96,7 @@ def make_map(kind: str) -> RealNetwork:
         node(kind, "x", "scores", axis=1),
         node("ZipMap", "scores", "maps", classlabels_strings=["a", "b", "c"], **ML),
     ]
-    kinds = {"maps": helper.make_sequence_type_proto(value)}
-    return model_of(nodes, {"x": draw(4, 3)}, kinds)
+    return model_of(nodes, {"x": draw(4, 3)}, {"maps": helper.make_sequence_type_proto(value)})
 
 
 ODD = {
@@ -152,8 +150,7 @@ def test_what_is_drawn_is_not_compared(
 ) -> None:
     network = make_random(kind, **attributes)
     case = models.write(network, set_attribute(kind, seed=1.0))
-    other = models.write(network, set_attribute(kind, seed=2.0))
-    found = compare(other, case)
+    found = compare(models.write(network, set_attribute(kind, seed=2.0)), case)
     assert (found.finding, found.culprits) == ("same", ())
     assert [it.actual.name for it in found.tensors if it.is_output] == ["steady"]
     (note,) = (it for it in found.notes if it.startswith("random operators: "))

@@ -308,8 +308,7 @@ def test_a_mask_is_the_same_in_a_type_that_lacks_its_number(least: float) -> Non
 
 def test_numbers_far_below_one_are_as_right_as_those_near_one() -> None:
     """A score of nothing is 0 on one engine and 1e-7 on the other; so is what is made of it."""
-    draw = np.random.RandomState(5)
-    logits = draw.normal(-16, 0.5, (1, 4, 32)).astype(np.float32)
+    logits = np.random.RandomState(5).normal(-16, 0.5, (1, 4, 32)).astype(np.float32)
     scores = (1 / (1 + np.exp(-logits))).astype(np.float32)
     rough = (np.round(scores * 2.0**23) / 2.0**23).astype(np.float32)
 

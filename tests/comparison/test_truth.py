@@ -139,8 +139,7 @@ def test_the_command_line_takes_more_sides_and_prints_the_golden_file(
     assert main(["compare", *folders[:3], *words]) == 1
     printed = capsys.readouterr().out.replace(str(Path(folders[0]).parent), "FOLDER")
     check_golden("sides.txt", printed)
-    found = read_comparison_of_sides(reports["json"].read_text())
-    assert found == lar.compare(*folders[:3])
+    assert read_comparison_of_sides(reports["json"].read_text()) == lar.compare(*folders[:3])
     rows = reports["csv"].read_text().splitlines()
     assert rows[0] == "tensor,type,error_B,error_C,odd one out"
     assert rows[2] == "t1,,0.0,0.25,C"

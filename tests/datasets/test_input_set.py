@@ -41,8 +41,7 @@ def test_the_outputs_of_the_run_are_judged(
     (case,) = result_of(*command, cwd=root).cases
     assert (case.name, case.passed) == ("test_data_set_0", True)
     write(folder / "output_0.pb", RECTIFIED + np.float32(1))
-    done = run_lar(*command, cwd=root)
-    check_error(done, 1, "test #0: ", "expected 1")
+    check_error(run_lar(*command, cwd=root), 1, "test #0: ", "expected 1")
     assert run_lar(*command, "--disable-assert-throw", cwd=root).returncode == 0
 
 
@@ -61,9 +60,8 @@ def test_files_of_the_folder_are_only_fed(root: Path, folder: Path) -> None:
 def test_what_would_run_something_else_is_refused(
     run_lar: RunLar, root: Path, folder: Path, words: tuple[str, ...]
 ) -> None:
-    done = run_lar("models/one_operator.onnx", "--input", str(folder), *words, cwd=root)
     check_error(
-        done,
+        run_lar("models/one_operator.onnx", "--input", str(folder), *words, cwd=root),
         2,
         words[0],
         "bring their own" if words[0] != "--thread" else "one after",

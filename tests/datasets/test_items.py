@@ -123,8 +123,7 @@ def test_a_stack_has_two_items_or_more(
     monkeypatch.setattr(items_module, "MOST_ITEMS", 3)
     path = str(tmp_path / "a.npz")
     np.savez(path, a=np.zeros((count, 2)), b=np.zeros(count))
-    names = [name for name, _ in items_in([path]) or ()]
-    assert names == [*map(str, range(count * is_stack))]
+    assert [name for name, _ in items_in([path]) or ()] == [*map(str, range(count * is_stack))]
 
 
 def test_stacks_of_other_lengths_are_one_run(tmp_path: Path) -> None:

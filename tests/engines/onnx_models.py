@@ -70,8 +70,7 @@ def save_named(path: Path, text: str, weights: Mapping[str, Any] | None = None) 
 
 def drawn(*shape: int, seed: int = 0) -> Array:
     """Return numbers that are always the same."""
-    numbers = np.random.default_rng(seed).normal(0, 0.3, shape)
-    return numbers.astype(np.float32)
+    return np.random.default_rng(seed).normal(0, 0.3, shape).astype(np.float32)
 
 
 def write_attention(path: Path) -> Path:

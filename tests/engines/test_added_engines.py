@@ -188,8 +188,7 @@ def test_a_property_of_its_own_is_part_of_the_result(digits: str, root: Path) ->
 def test_a_property_is_what_a_search_tries_and_settings_hold(digits: str, tmp_path: Path) -> None:
     space = survey_space(digits, {}, TuneRequest(spaces=())).space
     assert [choice.name for choice in space.dimensions[0].choices] == ["opset 17", "opset 20"]
-    first = Candidate(choices=("opset 17",))
-    variant = plan_candidate(first, [space])
+    variant = plan_candidate(Candidate(choices=("opset 17",)), [space])
     assert variant.spec is not None
     assert variant.spec.settings == {"engine_option": "opset=17"}
     found = lar.tune(digits, budget="2s", engine_option="opset=19")

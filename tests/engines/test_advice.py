@@ -159,8 +159,7 @@ class TestOnnxRuntime:
         assert flags_of(self.on(ZEN, *[self.HEAVY] * 6, step=60, threads=1)) == []
 
     def test_threads_that_wait_for_each_other_had_better_be_fewer(self) -> None:
-        use = ThreadUse(1, 60, 0, 40)
-        waiting = msgspec.structs.replace(self.HEAVY, threads=use)
+        waiting = msgspec.structs.replace(self.HEAVY, threads=ThreadUse(1, 60, 0, 40))
         (found,) = suggestions_of(self.on(ZEN, waiting, cores=8, threads=8))
         assert found.flags == "--multithread 4"
         assert found.why == "in divided operators one thread waits 40% of the time for the others"
@@ -206,8 +205,7 @@ def test_the_best_is_right_and_proven_or_named_as_likely(
 
 
 def test_what_was_not_tried_to_its_end_is_no_best() -> None:
-    said = "no setting is shown to be faster among --a"
-    assert describe_tried([TriedSetting("--a")]) == said
+    assert describe_tried([TriedSetting("--a")]) == "no setting is shown to be faster among --a"
 
 
 def test_a_report_says_what_to_try_and_whether_it_was() -> None:

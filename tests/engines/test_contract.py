@@ -208,8 +208,7 @@ def test_all_drivers_give_the_outputs_of_onnx_runtime(
 @pytest.mark.parametrize("case", ["digits", "int8"])
 def test_digits_are_classified_as_labelled(outputs: Outputs, case: str) -> None:
     labels = np.load(INPUTS / "digits_labels.npy")
-    logits = outputs("session", case)["logits"]
-    assert logits.argmax(axis=1).tolist() == labels.tolist()
+    assert outputs("session", case)["logits"].argmax(axis=1).tolist() == labels.tolist()
 
 
 def test_mobilenet_is_far_from_saturated(outputs: Outputs) -> None:

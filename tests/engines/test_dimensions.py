@@ -94,8 +94,7 @@ def test_each_choice_has_values_that_its_options_take(
             options = {**choice.options, **choice.search}
             parsed = parse_values(options)
             for key, value in options.items():
-                expected = list(value) if isinstance(value, tuple) else value
-                assert parsed[key] == expected
+                assert parsed[key] == (list(value) if isinstance(value, tuple) else value)
 
 
 class TestMegEngine:

@@ -43,8 +43,7 @@ def words_for(driver: str) -> list[str]:
 def test_a_dump_can_be_understood_alone_and_changes_no_number(tmp_path: Path, driver: str) -> None:
     words = [*words_for(driver), "--iter", "2"]
     (output,) = result_of(*words).outputs
-    dumped = result_of(*words, "--bin-io-dump", "new/dump", cwd=tmp_path)
-    assert dumped.outputs == (output,)
+    assert result_of(*words, "--bin-io-dump", "new/dump", cwd=tmp_path).outputs == (output,)
     dump = lar.open_dump(tmp_path / "new" / "dump")
     index = dump.index
     assert (index.complete, index.engine, index.driver) == (True, DRIVERS[driver][0], driver)

@@ -75,8 +75,7 @@ def test_an_engine_that_says_no_more_has_no_hints_and_no_defects() -> None:
 
 
 def test_an_engine_of_no_known_name_has_the_kinds_of_operators_of_all() -> None:
-    own = operator_kinds_of("onnxruntime")
-    assert own is engine_named("onnxruntime").operator_kinds
+    assert operator_kinds_of("onnxruntime") is engine_named("onnxruntime").operator_kinds
     of_all = operator_kinds_of("no such engine")
     for engine in ("megengine", "onnxruntime"):
         assert engine_named(engine).operator_kinds.kinds.keys() <= of_all.kinds.keys()

@@ -38,8 +38,7 @@ ARRAYS: dict[str, np.ndarray[Any, Any]] = {
 
 def test_arrays_get_the_graph_of_their_model(model: str) -> None:
     wrong = {**ARRAYS, "block1_relu": CONV, "last": CONV.mean((2, 3), keepdims=True)}
-    found = lar.compare(wrong, ARRAYS, models=model)
-    (culprit,) = found.culprits
+    (culprit,) = lar.compare(wrong, ARRAYS, models=model).culprits
     assert describe_culprit(culprit) == "Relu r1 (tensor block1/relu)"
     assert [it.expected.name for it in culprit.inputs] == ["block1/conv"]
     assert lar.compare(wrong, ARRAYS).culprits == ()
@@ -92,7 +91,6 @@ def test_a_model_that_shares_a_name_or_two_is_doubted(model: str) -> None:
     assert found.notes == (f"{model} has 1 of the 5 tensors of B: it may be another model",)
     assert lar.compare(ARRAYS, ARRAYS, models=model).notes == ()
     dump = open_dump(MODELS.parent / "tests" / "data" / "aarch64" / "digits_cnn")
-    named = str(MODELS / "digits_cnn.onnx")
-    assert lar.compare(dump, dump, models=named).notes == ()
+    assert lar.compare(dump, dump, models=str(MODELS / "digits_cnn.onnx")).notes == ()
     (note,) = lar.compare(dump, dump, models={"A": str(MODELS / "mobilenet_v2.onnx")}).notes
     assert note.endswith("tensors of A: it may be another model")

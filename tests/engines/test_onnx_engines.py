@@ -125,8 +125,7 @@ def own_model(engine: str, model: Path, folder: Path) -> Path:
 
 @each
 def test_its_own_format_gives_what_the_onnx_file_gives(engine: str, tmp_path: Path) -> None:
-    model = own_model(engine, DIGITS, tmp_path)
-    result = lar.run(model, iter=1)
+    result = lar.run(own_model(engine, DIGITS, tmp_path), iter=1)
     assert result.spec.engine == engine
     assert hashes(result) == hashes(run(engine, DIGITS))
 

@@ -41,8 +41,7 @@ def read_twins(elsewhere: Callable[..., ModelInfo]) -> ReadTwins:
     """Read the .mge and the .onnx of a network."""
 
     def read(folder: Path, name: str) -> tuple[ModelInfo, ModelInfo]:
-        mge = elsewhere(read_mge, folder / f"{name}.mge")
-        return mge, read_onnx(folder / f"{name}.onnx")
+        return elsewhere(read_mge, folder / f"{name}.mge"), read_onnx(folder / f"{name}.onnx")
 
     return read
 

@@ -183,11 +183,10 @@ CRASHING: dict[str, Any] = LANDSCAPES["one crashes at once, one goes on and help
 
 
 def begin_tune(folder: Path, *words: str) -> subprocess.Popen[str]:
-    own = {"PYTHONPATH": MODULE_PATH, "XDG_DATA_HOME": str(folder / "data")}
     return subprocess.Popen(
         [sys.executable, "-m", "lar", "tune", *words, "--budget", "100"],
         cwd=folder,
-        env={**os.environ, **own},
+        env={**os.environ, "PYTHONPATH": MODULE_PATH, "XDG_DATA_HOME": str(folder / "data")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

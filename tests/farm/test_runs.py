@@ -51,8 +51,7 @@ def test_a_run_looks_as_if_it_were_made_here(
     words = [model, "--iter", "2", "--input", "data:one.npy", "--json", "result.json", "--verbose"]
     here = run_lar(*words, cwd=tmp_path)
     before = json.loads((tmp_path / "result.json").read_text())
-    elsewhere = ("--scheduler", cluster.address, "--on", "arm")
-    there = run_lar(*words, *elsewhere, cwd=tmp_path)
+    there = run_lar(*words, "--scheduler", cluster.address, "--on", "arm", cwd=tmp_path)
     after = json.loads((tmp_path / "result.json").read_text())
     assert here.returncode == there.returncode == 0, there.stderr
     lines = [

@@ -45,8 +45,7 @@ def test_one_candidate_alone_is_blamed_for_lost_workers(
 ) -> None:
     entrants = (Entrant(spec=spec_of(write_script(times=TIMES))),) * count
     kept: dict[int, RunResult] = {}
-    player = FarmPlayer(DeadlyFarm(), "arm", read_machine())
-    player.play(
+    FarmPlayer(DeadlyFarm(), "arm", read_machine()).play(
         RoundOrder(number=2, seconds=0.1, left_seconds=600.0, entrants=entrants),
         print,
         kept.__setitem__,

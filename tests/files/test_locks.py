@@ -60,10 +60,9 @@ def test_who_locks_the_folder_of_an_output_is_named(tmp_path: Path) -> None:
 
 
 def test_who_was_left_a_lock_is_named(tmp_path: Path) -> None:
-    code = "import time; print('here', flush=True); time.sleep(60)"
     with held(tmp_path) as descriptor:
         # The process that has locked it is gone for the one that has inherited it.
-        words = [sys.executable, "-c", code]
+        words = [sys.executable, "-c", "import time; print('here', flush=True); time.sleep(60)"]
         child = subprocess.Popen(words, pass_fds=[descriptor], stdout=subprocess.PIPE)
     try:
         assert child.stdout is not None

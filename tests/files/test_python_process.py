@@ -47,8 +47,7 @@ def test_the_current_folder_counts_where_the_user_names_it(
     tmp_path: Path, flags: list[str], variable: str, is_there: bool
 ) -> None:
     root = str(Path(__file__).resolve().parents[2])
-    program = tmp_path / "tool.py"
-    program.write_text(
+    (tmp_path / "tool.py").write_text(
         f"import sys; sys.path.append({root!r})\n"
         "from lar.files.python_process import module_path; print(*module_path(), sep='\\n')"
     )

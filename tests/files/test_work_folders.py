@@ -109,8 +109,7 @@ def test_the_next_run_removes_what_a_killed_one_left(
     flags = ["--profile", str(there / "p.json"), "--json", str(there / "r.json")]
     with started(slow, "--iter", "500", *flags):
         assert eventually(lambda: len(names(there)) == 2, 20)  # of the profile and of the report
-    left = names(there)
-    assert len(left) == 2
+    assert len(names(there)) == 2
     quick = write_script(operators=operators)
     assert run_lar(quick, "--iter", "1", "--profile", str(there / "p.json")).returncode == 0
     assert names(there) == ["p.json"]

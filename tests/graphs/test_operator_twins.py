@@ -97,8 +97,7 @@ def fused_network() -> Profile:
 
 def test_the_same_graph_is_joined_step_by_step() -> None:
     first, second = plain_network(hidden=True), plain_network(hidden=True, shift=40)
-    pairs = joined(first, second)
-    assert [*map(tuple, pairs)] == [((place,), (place,)) for place in range(7)]
+    assert [*map(tuple, joined(first, second))] == [((place,), (place,)) for place in range(7)]
 
 
 def test_what_is_fused_is_joined_with_its_parts_and_relayouts_are_added() -> None:
@@ -195,9 +194,8 @@ def test_names_that_are_numbered_in_each_session_join_nothing() -> None:
 
 def test_one_structure_is_joined_whatever_its_shapes_and_windows() -> None:
     def network(shape: Shape, window: int) -> Profile:
-        parameters = {"kernel_shape": window}
         return profile_of(
-            operator_of("conv = Conv < data | w", shape, parameters=parameters),
+            operator_of("conv = Conv < data | w", shape, parameters={"kernel_shape": window}),
             operator_of("relu = Relu < conv", shape),
             operator_of("scores = Softmax < relu", shape),
             engine="onnxruntime",

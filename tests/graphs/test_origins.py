@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from lar.dumps import DumpedOperator, DumpedTensor, DumpIndex
 from lar.graphs.origins import ModelOperator, name_origins
 from tests.known import known
+from tests.tables import each_row
 
 MOVES = {"reorderoutput", "reorderinput", "transpose", "reshape", "dimshuffle", "cast"}
 
@@ -93,73 +95,21 @@ def test_blocked_operators_have_the_names_of_those_they_are_made_of() -> None:
 def test_operators_that_a_converter_appended_are_gone_through_in_their_place() -> None:
     """As one to float16 does: what casts the inputs stands last in the file."""
     first = ModelOperator("Conv", "c1", ("data_cast", "w1", "b1"), ("stage1/conv",))
-    cast = ModelOperator("Cast", "cast", ("data",), ("data_cast",))
     named = named_index(
         DATA,
         "x = cast[2] Cast (data)",
         "t0 = r1_nchwc[6] Conv (x, w, b) Relu",
         "t1 = c2_nchwc[9] Conv (t0, v, b, t0) Relu",
-        model=(first, *MODEL[1:], cast),
+        model=(first, *MODEL[1:], ModelOperator("Cast", "cast", ("data",), ("data_cast",))),
     )
     assert names_in(named) == {"x": "data_cast", "t0": "stage1/relu", "t1": "stage2/relu"}
 
 
-def test_a_name_that_counts_on_from_one_of_the_model_says_nothing() -> None:
-    """An engine that fuses as the model's exporter did numbers its own names on."""
-    named = named_index(
-        DATA,
-        "stage1/relu = r1[2] Conv (data, w, b) Relu",
-        "stage2/relu = r2[4] Conv (stage1/relu, v, b, stage1/relu) Relu",
-        "reshape = c2_token_3[6] Reshape (stage2/relu)",
-        moves={"reorder"},
-    )
-    assert names_in(named) == {}
-
-
-def test_operators_whose_names_say_nothing_are_found_by_what_they_take() -> None:
-    named = named_index(
-        DATA,
-        "t0 = conv_0[6] Conv (data, w, b) Relu",
-        "t1 = conv_1[9] Conv (t0, v, b)",
-        "t2 = add_2[11] Add (t1, t0)",
-    )
-    assert names_in(named) == {"t0": "stage1/relu", "t1": "stage2/conv", "t2": "stage2/sum"}
-
-
-def test_what_an_engine_adds_to_move_data_holds_what_it_takes() -> None:
-    named = named_index(
-        DATA,
-        "Transpose_out = Transpose[3] Transpose (data)",
-        "cast_7 = InsertedCast_data[4] Cast (Transpose_out)",
-        "x = c1_token_4[5] Conv (cast_7, w)",
-    )
-    assert names_in(named) == {"Transpose_out": "data", "cast_7": "data", "x": "stage1/conv"}
-
-
-def test_a_sum_in_another_order_is_a_part_of_what_the_model_has() -> None:
-    """MegEngine adds the other branch to a convolution before its bias."""
-    named = named_index(
-        DATA,
-        "stage1/relu = conv_bias(data,w)[3] ConvBiasForward (data, w, b)",
-        "conv_bias(x)[8] = conv_bias(stage1/relu,v,stage1/relu)[8] ConvBiasForward "
-        "(stage1/relu, v, data)",
-        "stage2/relu = FUSE_ADD_RELU[9] Elemwise (conv_bias(x)[8], b2)",
-    )
-    assert names_in(named) == {"conv_bias(x)[8]": "part of stage2/relu"}
-
-
-def test_weights_that_were_rearranged_keep_their_names() -> None:
-    named = named_index(
-        DATA,
-        "fuse(w) = fuse(w)[1] ImmutableTensor",
-        "const[2] = const[2] ImmutableTensor",
-        "stage1/relu = conv_bias[3] ConvBiasForward (data, fuse(w), const[2])",
-        "const[5] = const[5] ImmutableTensor",
-        "stage2/conv = conv_bias[6] ConvBiasForward (stage1/relu, const[5])",
-        constants=("fuse(w)", "const[2]", "const[5]"),
-    )
-    # Of the second one's two weights, one may have been folded into the other.
-    assert names_in(named) == {"fuse(w)": "w1", "const[2]": "b1"}
+@each_row("graphs/origins/names")
+def test_tensors_have_the_names_of_the_model(
+    what: str, made: list[str], others: dict[str, Any], names: dict[str, str]
+) -> None:
+    assert names_in(named_index(DATA, *made, **others)) == names, what
 
 
 def test_bounds_that_vanish_are_no_weights() -> None:
@@ -177,16 +127,6 @@ def test_bounds_that_vanish_are_no_weights() -> None:
     )
     assert names_in(named) == {"reorder": "w", "reorder_token_1": "b", "token": "clip"}
     assert origins_in(named) == {"token": ("conv", "clip")}
-
-
-def test_tensors_that_a_dump_lacks_are_gone_through() -> None:
-    whole = (
-        DATA,
-        "reorder_token_0 = r1_nchwc[6] Conv (data, w, b) Relu",
-        "reorder_token_3 = c2_nchwc[9] Conv (reorder_token_0, v, b)",
-    )
-    named = named_index(*whole, hidden=("reorder_token_0",))
-    assert names_in(named) == {"reorder_token_3": "stage2/conv"}
 
 
 def test_an_unchanged_graph_and_one_of_another_model_stay_as_they_are() -> None:

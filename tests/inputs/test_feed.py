@@ -164,8 +164,7 @@ def test_names_are_checked() -> None:
     missing = refused("--input: nothing feeds b", feed, "a:a.npy", infos=two, generates=False)
     assert missing.hint == "b:{1,3} generates data that fits"
     assert "no inputs" in refusal("a.npy", infos=()).message
-    named_data = (vector("data"), vector("b"))
-    assert feed("a.npy;b:{1,3}", infos=named_data).fed[0].source == "a.npy"
+    assert feed("a.npy;b:{1,3}", infos=(vector("data"), vector("b"))).fed[0].source == "a.npy"
     assert feed("a:a.npy", "b:[1,2,3]", infos=two).fed[1].source == "[1,2,3]"
 
 
@@ -183,8 +182,7 @@ def test_a_resizable_input_fixes_rank_and_channels() -> None:
     last = TensorInfo(name="x", dtype="float32", shape=(1, 6, 5, 3), resizable=True)
     assert "axis 3 must be 3" in refusal("a.npy", infos=(last,)).message
     assert "axes" in refusal("a.npy", infos=(vector(),)).message
-    any_size = TensorInfo(name="x", dtype="float32", shape=(None, 3, None, None))
-    feed("a.npy", infos=(any_size,))
+    feed("a.npy", infos=(TensorInfo(name="x", dtype="float32", shape=(None, 3, None, None)),))
 
 
 def test_named_arrays_of_a_file_go_by_their_names() -> None:

@@ -36,8 +36,7 @@ def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def hint_of(text: str, info: TensorInfo = ROW, **settings: Any) -> str:
-    caught = refused("", feed_of, [text], [info], spec_with(**settings))
-    return caught.hint
+    return refused("", feed_of, [text], [info], spec_with(**settings)).hint
 
 
 @each_row("inputs/feed/hints of files")

@@ -46,8 +46,7 @@ def test_layout_turns_the_axes() -> None:
 
 @pytest.mark.parametrize(("source", "wanted"), [("bgr", "rgb"), ("rgb", "bgr")])
 def test_channels_are_reversed_only_if_they_must_be(source: Any, wanted: Any) -> None:
-    kept = apply(image(source), layout="nhwc", channels=source)
-    np.testing.assert_array_equal(kept, PIXELS)
+    np.testing.assert_array_equal(apply(image(source), layout="nhwc", channels=source), PIXELS)
     np.testing.assert_array_equal(apply(image(source), channels=wanted), PIXELS[..., ::-1])
 
 
@@ -80,8 +79,7 @@ def test_mean_follows_the_channel_order_that_is_fed() -> None:
 def test_whole_numbers_are_rounded_and_must_fit() -> None:
     shifted = apply(image(), "int8", mean=(128.0,))
     np.testing.assert_array_equal(shifted, PIXELS.astype(int) - 128)
-    halved = apply(image(), "uint8", scale=(0.5,))
-    np.testing.assert_array_equal(halved, np.rint(PIXELS * 0.5))
+    np.testing.assert_array_equal(apply(image(), "uint8", scale=(0.5,)), np.rint(PIXELS * 0.5))
     fractions = Loaded(np.full((1, 3, 2, 2), 1.7), "a.npy")
     assert (apply(fractions, "uint8", layout="nchw") == 2).all()
     caught = refused("out of the range of int8", apply, image(), "int8", layout="nchw")

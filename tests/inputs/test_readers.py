@@ -115,9 +115,8 @@ def test_a_test_set_folder_gives_its_inputs_in_order(tmp_path: Path) -> None:
 
 
 def test_raw_bytes_get_a_dtype_and_a_shape(tmp_path: Path) -> None:
-    path = tmp_path / "a.bin"
     expected = np.arange(6, dtype="<i2").reshape(2, 3)
-    (raw,) = read_bytes(expected.tobytes(), path)
+    (raw,) = read_bytes(expected.tobytes(), tmp_path / "a.bin")
     assert raw.kind == "raw"
     shaped = shape_raw(raw, RawForm("int16", (2, 3)))
     np.testing.assert_array_equal(shaped.array, expected)

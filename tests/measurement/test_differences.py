@@ -160,8 +160,7 @@ def test_equal_programs_are_seldom_found_different(outliers: float) -> None:
 
 
 def test_a_change_of_3_percent_is_shown_within_14_pairs() -> None:
-    found = [played_verdict(seed, 0.03) for seed in range(100)]
-    assert found.count("slower by 14") >= 90
+    assert [played_verdict(seed, 0.03) for seed in range(100)].count("slower by 14") >= 90
     disturbed = [played_verdict(seed, 0.03, 0.05) for seed in range(100)]
     assert disturbed.count("slower by 14") >= 80
     assert disturbed.count("slower by 14") + disturbed.count("slower by later") >= 97
@@ -206,8 +205,7 @@ def test_one_run_against_another_is_judged_where_it_is_known_how_much_runs_diffe
     [(5, 0, False), (7, 0, False), (8, 0, True), (9, 1, False), (14, 1, True)],
 )
 def test_of_disturbed_times_the_signs_decide_too(above: int, below: int, agree: bool) -> None:
-    ratios = [[3.0]] * above + [[-3.0]] * below
-    assert signs_agree(ratios, 0.01) == agree
+    assert signs_agree([[3.0]] * above + [[-3.0]] * below, 0.01) == agree
 
 
 def ratios_of(times: tuple[float, float], delays: tuple[float, float]) -> Ratios:

@@ -71,8 +71,7 @@ def collecting() -> Iterator[None]:
 
 def test_times_stand_between_the_clock_reads_around_start_and_wait() -> None:
     driver = StepDriver(host=0.125, rest=0.5)
-    samples = taken(driver, 3)
-    assert samples == Samples(
+    assert taken(driver, 3) == Samples(
         end_to_end=(0.625,) * 3,
         host=(0.125,) * 3,
         device=(0.5,) * 3,
@@ -133,10 +132,8 @@ def test_a_profiled_iteration_is_recorded_without_what_the_profile_took() -> Non
 def test_nothing_but_the_engine_runs_inside_the_clock() -> None:
     driver = StepDriver(LONG, LONG)
     driver.device_seconds = driver.step("device", lambda: 0, returns=0.375)
-    meter = StepMeter(driver)
-    taken(driver, 3, meter)
-    text = " ".join(driver.called)
-    assert text.count("clock start clock wait clock") == 3
+    taken(driver, 3, StepMeter(driver))
+    assert " ".join(driver.called).count("clock start clock wait clock") == 3
 
 
 def test_the_engines_own_device_time_is_kept() -> None:

@@ -197,8 +197,7 @@ def test_without_proc_the_cpu_time_alone_is_read(
         assert math.isnan(reading.throttled)
         sources = meter.sources
         assert sources.cpu == ("time.thread_time" if of_thread else "time.process_time")
-        rest = (sources.queue_delay, sources.steal, sources.heat, sources.frequency)
-        assert not any(rest)
+        assert not any((sources.queue_delay, sources.steal, sources.heat, sources.frequency))
 
 
 @pytest.mark.parametrize(

@@ -97,8 +97,7 @@ def delayed(seconds: float, before: float = 0.0) -> Reading:
 
 
 def test_what_short_iterations_waited_takes_no_cpu_time_from_them() -> None:
-    reading = Reading(4.0, 0.75, 1.5, cpu=1.5)
-    samples = filled((0.25, None), (0.25, None), (4.25, reading))
+    samples = filled((0.25, None), (0.25, None), (4.25, Reading(4.0, 0.75, 1.5, cpu=1.5)))
     assert samples.busiest_thread == (0.125, 0.125, 0.75)
     assert samples.cpu == (0.25, 0.25, 1.5)
 

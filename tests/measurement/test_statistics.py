@@ -73,8 +73,7 @@ def test_a_percentile_is_told_only_with_enough_samples(count: int, ranks: list[i
 
 def test_disturbed_samples_waited_for_a_notable_part_of_their_time() -> None:
     end_to_end = [0.1, 0.1, 0.1, 0.1, 0.1]
-    queue_delay = [0.0, 0.004, 0.006, None, 0.2]
-    assert disturbed_of(end_to_end, queue_delay) == (2, 4)
+    assert disturbed_of(end_to_end, [0.0, 0.004, 0.006, None, 0.2]) == (2, 4)
     assert disturbed_of([], []) == ()
     assert disturbed_of([0.1], []) == ()  # nobody looked
 
@@ -114,8 +113,7 @@ def test_samples_beside_a_slow_probe_are_disturbed() -> None:
 
 def test_what_the_fastest_tenth_of_the_probes_take_is_usual() -> None:
     probes = [QUICK] * 5 + [SLOW] * 35
-    times = [1.0] * 5 + [1.5] * 35
-    assert slowed_of(times, probes) == tuple(range(5, 40))
+    assert slowed_of([1.0] * 5 + [1.5] * 35, probes) == tuple(range(5, 40))
     # One quick probe in many is an accident.
     assert slowed_of([1.0] + [1.5] * 39, [QUICK] + [SLOW] * 39) == ()
 
@@ -257,6 +255,5 @@ def test_slow_and_fast_in_turn_have_an_interval() -> None:
 
 
 def test_an_interval_of_many_samples_takes_no_memory_of_their_square() -> None:
-    times = samples_of(INDEPENDENT, 20_000)
-    found = known(median_interval(times))
+    found = known(median_interval(samples_of(INDEPENDENT, 20_000)))
     assert 0.997 < found.low < 1 < found.high < 1.003

@@ -53,11 +53,10 @@ def test_causes_are_what_took_a_notable_part_of_an_iteration() -> None:
 
 def waiting(calm: int, disturbed: int, **columns: Any) -> Samples:
     """Iterations that take 10 ms of CPU time; the disturbed ones wait for three times as long."""
-    count = calm + disturbed
     samples = Samples(
         end_to_end=(0.01,) * calm + (0.04,) * disturbed,
         queue_delay=(0.0,) * calm + (0.03,) * disturbed,
-        busiest_thread=(0.01,) * count,
+        busiest_thread=(0.01,) * (calm + disturbed),
     )
     return replace(samples, **columns)
 
@@ -75,8 +74,7 @@ def test_what_to_trust(
 
 @pytest.mark.parametrize(("spin", "trust"), [(0.009, "cpu"), (0.01, "nothing")])
 def test_cpu_time_that_a_thread_may_spin_is_not_trusted(spin: float, trust: Trust) -> None:
-    engine = replace(FACTS, spin_seconds=spin)
-    assert summary_of(waiting(0, 9), engine=engine).trust == trust
+    assert summary_of(waiting(0, 9), engine=replace(FACTS, spin_seconds=spin)).trust == trust
 
 
 def test_the_undisturbed_have_a_median_and_an_interval_of_their_own() -> None:
@@ -161,8 +159,7 @@ def test_too_few_samples_have_no_interval(times: list[float]) -> None:
 def test_the_samples_of_several_runners_are_taken_in_turn() -> None:
     first, second = drawn(301, 1), [2 * each for each in drawn(300, 2)]
     mixed = [each for pair in zip(first, second, strict=False) for each in pair] + [first[-1]]
-    runner = (0,) * 301 + (1,) * 300
-    together = Samples(end_to_end=(*first, *second), runner=runner)
+    together = Samples(end_to_end=(*first, *second), runner=(0,) * 301 + (1,) * 300)
     assert precision_of(together) == (relative_half_width(mixed), False)
 
 

@@ -34,11 +34,10 @@ LINES = (ROOT / "tests" / "data" / "strace.txt").read_text()
 
 def test_calls_are_read_with_times_and_results() -> None:
     at = DAY * SECOND
-    missing = "-1 ENOENT (No such file or directory)"
     assert [*parse_calls(LINES.splitlines())] == [
         Syscall("restart_syscall", at + 595_500_000, 100_000, "0"),
         Syscall("read", at + 595_103_000, 12_000, "512"),
-        Syscall("open", at + 595_300_000, 30_000, missing),
+        Syscall("open", at + 595_300_000, 30_000, "-1 ENOENT (No such file or directory)"),
         Syscall("within", at + 595_400_000, LEAST_NS, "-1 ENOTTY (Not a typewriter)"),
         Syscall("brk", at + 695_400_000, SECOND + 2_000, "0x55d0"),
     ]

@@ -43,8 +43,7 @@ def test_one_input_needs_no_list() -> None:
 
 
 def test_none_is_the_default_of_any_option() -> None:
-    values = parse_values({option.key: None for option in OPTIONS})
-    assert values == {
+    assert parse_values({option.key: None for option in OPTIONS}) == {
         option.key: False if option.parse is None else option.default for option in OPTIONS
     }
 

@@ -94,8 +94,7 @@ def test_numpy_takes_them_as_it_takes_tuples() -> None:
 
 
 def test_numbers_take_8_bytes_each() -> None:
-    numbers = Numbers([it / 7 for it in range(100_000)])
-    assert len(pickle.dumps(numbers)) < 801_000
+    assert len(pickle.dumps(Numbers([it / 7 for it in range(100_000)]))) < 801_000
 
 
 def test_samples_keep_what_was_not_measured() -> None:

@@ -153,10 +153,9 @@ def test_a_result_of_an_unknown_version_is_refused_by_name() -> None:
 def test_schema_names_every_field_of_a_result() -> None:
     schema = schema_of_result()
     json.dumps(schema)
-    definitions = schema["$defs"]
     for kind in (RunResult, RunSpec, EngineFacts):
         names = {field.name for field in dataclasses.fields(kind)}
-        assert definitions[kind.__name__]["properties"].keys() == names
+        assert schema["$defs"][kind.__name__]["properties"].keys() == names
 
 
 def test_a_failure_keeps_the_parts_of_its_message() -> None:

@@ -195,8 +195,7 @@ def test_rows_that_read_alike_are_one_the_worst() -> None:
         for place, it in enumerate(alike)
     ]
     found = comparison(tensors=tuple(keyed), culprits=())
-    lines = lines_of(found)
-    assert [line.split()[2] for line in lines if line.startswith("conv ")] == ["0.3"]
+    assert [line.split()[2] for line in lines_of(found) if line.startswith("conv ")] == ["0.3"]
     assert text_of(found, everything=True).count("\nconv ") == 3
 
 
@@ -244,8 +243,7 @@ def test_no_byte_of_the_text_changes(form: str) -> None:
     if form == "markdown":
         text = format_markdown(report_comparison(given))
     else:
-        screen = Screen(int(form)) if form.isdigit() else PAPER
-        lines = lines_of(given, screen)
+        lines = lines_of(given, Screen(int(form)) if form.isdigit() else PAPER)
         assert not form.isdigit() or max(map(len, lines)) <= int(form)
         text = "".join(f"{line}\n" for line in lines)
     check_golden(f"comparison_{form}.txt", text)
@@ -298,16 +296,14 @@ def test_of_many_operators_of_a_culprit_the_first_are_in_its_heading() -> None:
 
 def test_operators_that_were_not_run_alone_are_told_with_the_reason() -> None:
     left = [pair(name, single_problem="it is fused") for name in ("a", "b")]
-    found = comparison(tensors=(*left, pair("c", single_problem="it crashed")))
-    lines = lines_of(found)
+    lines = lines_of(comparison(tensors=(*left, pair("c", single_problem="it crashed"))))
     assert "not run alone: a, b: it is fused" in lines
     assert "not run alone: c: it crashed" in lines
 
 
 def test_csv_has_a_row_a_tensor() -> None:
     rows = csv_rows(report_comparison(comparison()))
-    names = [row["actual_name"] for row in rows]
-    assert names == ["data", "relu", "conv<2>", "odd"]
+    assert [row["actual_name"] for row in rows] == ["data", "relu", "conv<2>", "odd"]
     conv, odd = rows[2:]
     assert (conv["matched_by"], conv["passed"], conv["max_error"]) == ("name", "False", "0.5")
     assert (conv["relative_l2"], conv["mismatches"]) == ("", "3")
@@ -328,8 +324,7 @@ def page_of(found: Comparison) -> str:
 
 @NEEDS_BROWSER
 def test_the_page_is_drawn(tmp_path: Path) -> None:
-    page = page_of(comparison())
-    view = opened(page, tmp_path, width=400)
+    view = opened(page_of(comparison()), tmp_path, width=400)
     assert unreadable(view) == []
     dom, console = view.elements(), view.console()
     assert console == []

@@ -68,8 +68,7 @@ def profile() -> Profile:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
-    text = format_html(build(profile(), {}))
-    return opened(text, tmp_path_factory.mktemp("page"))
+    return opened(format_html(build(profile(), {})), tmp_path_factory.mktemp("page"))
 
 
 @pytest.mark.parametrize(
@@ -124,8 +123,7 @@ def test_colours_are_those_of_the_system_unless_others_are_chosen(page: Page) ->
 
 def test_names_that_begin_and_end_alike_do_not_read_alike(page: Page) -> None:
     page.resize(2000)
-    shown = set(page.value(KERNELS))
-    kernels = {name for name in shown if name.startswith("CON")}
+    kernels = {name for name in set(page.value(KERNELS)) if name.startswith("CON")}
     assert len(kernels) == 2
     assert any("IM2COL" in name for name in kernels)
     assert any("CONV1" in name for name in kernels)

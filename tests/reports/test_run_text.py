@@ -71,8 +71,7 @@ def test_a_run_prints_the_manuals_lines_byte_for_byte(
         prepare_seconds=0.005846,
         times=[[float(time) / 1000 for time in times] for times in MANUAL_TIMES],
     )
-    done = run_lar(script, "--iter", "10", code=0)
-    first, _, rest = done.stdout.partition("\n")
+    first, _, rest = run_lar(script, "--iter", "10", code=0).stdout.partition("\n")
     assert first == f"lar {__version__}: using the scripted engine 1 (script)"
     assert rest[: len(MANUAL)] == MANUAL
     own = [line.split(":")[0] for line in rest[len(MANUAL) :].splitlines()]

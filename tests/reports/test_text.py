@@ -89,8 +89,7 @@ def test_the_last_row_may_be_a_total_below_a_rule_of_its_own() -> None:
 
 
 def test_a_cell_of_several_values_is_a_column_of_records_for_each() -> None:
-    place = Column[tuple[str, float]]("place", text=lambda row: "7")
-    parts = (NAME, place, SIZE)
+    parts = (NAME, Column[tuple[str, float]]("place", text=lambda row: "7"), SIZE)
     table = table_of(Column("all", parts=parts), layout=Layout(has_lines=True, is_stripped=True))
     assert format_table(table) == ["all", "a", "7", "1.5", "longer", "7", "22.2"]
     assert table.headings == ("name", "size (B)")
@@ -168,10 +167,9 @@ def test_names_give_way_before_columns_do() -> None:
 
 
 def test_columns_for_which_there_is_no_room_are_named() -> None:
-    ranks = {"best": 1, "worst": 9, "middle": 5}
     columns = [
         Column[str](title, lambda row: "1234567890", align="right", rank=rank)
-        for title, rank in ranks.items()
+        for title, rank in {"best": 1, "worst": 9, "middle": 5}.items()
     ]
     table = Table(
         name="", title="", columns=(Column("name", str, rank=0), *columns), rows=("a", "b")

@@ -76,8 +76,7 @@ def test_what_matters_has_room_on_every_screen(
 ) -> None:
     lines = reports[style].lines_for(Screen(width))
     assert max(map(len, lines)) <= width
-    titles = STYLES_AND_TITLES[style][1]
-    assert any(all(title in line for title in titles) for line in lines)
+    assert any(all(title in line for title in STYLES_AND_TITLES[style][1]) for line in lines)
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -121,9 +121,8 @@ def test_a_file_in_gzip_is_read_as_what_is_in_it() -> None:
 
 def test_a_profile_is_named_in_gzip_too() -> None:
     content = encode_profile(Profile())
-    said = "is a profile, not a result"
     for each in (content, gzip.compress(content)):
-        refused(said, results_in, each, "p.json")
+        refused("is a profile, not a result", results_in, each, "p.json")
 
 
 def test_a_result_has_more_than_its_format(tmp_path: Path) -> None:

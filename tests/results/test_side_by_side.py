@@ -96,16 +96,14 @@ def test_rows_that_pool_what_differs_say_so() -> None:
 
 def test_disturbed_samples_are_left_out_and_counted() -> None:
     times = [0.010] * 20 + [0.030] * 20
-    table = compare([make_result(times, queue_delay=[0.0] * 20 + [0.02] * 20)])
-    (row,) = table.rows
+    (row,) = compare([make_result(times, queue_delay=[0.0] * 20 + [0.02] * 20)]).rows
     assert (row.median, row.minimum, row.disturbed_count, row.sample_count) == (0.01, 0.01, 20, 40)
     assert row.middle(lambda run: run.iterations_per_second) == pytest.approx(100)
     assert row.runs[0].trust == "undisturbed latency"
 
 
 def test_where_nearly_all_were_disturbed_nothing_is_shown() -> None:
-    times = [0.010] * 2 + [0.030] * 38
-    busy = make_result(times, queue_delay=[0.0] * 2 + [0.02] * 38)
+    busy = make_result([0.010] * 2 + [0.030] * 38, queue_delay=[0.0] * 2 + [0.02] * 38)
     fast = replace(busy, spec=replace(busy.spec, settings={"fast_run": True}))
     table = compare([*make_runs(3, 0.010), *[fast] * 3], by=["option"])
     row = table.rows[1]
@@ -203,8 +201,7 @@ def test_the_confidence_is_that_of_all_ratios_together() -> None:
 
 def test_runs_that_do_not_say_when_they_began_were_not_in_turns() -> None:
     runs = make_runs(3, 0.010, seed=1) + make_runs(3, 0.011, seed=2, fast_run=True)
-    unknown = [replace(run, started_at="") for run in runs]
-    table = compare(unknown, by=["option"])
+    table = compare([replace(run, started_at="") for run in runs], by=["option"])
     assert any("were not made in turns" in it for it in warnings_of(table))
     assert not any("in turns" in it for it in warnings_of(compare(runs, by=["option"])))
 
@@ -243,8 +240,7 @@ def test_runs_of_a_sitting_are_one_value() -> None:
         draw, runs = random.Random(seed), []
         for day in range(1, 7):
             centre = 0.01 * (1 + draw.gauss(0, 0.05))
-            flag = 1 + (day > 3)
-            made = make_runs(5, centre, seed=10 * seed + day, multithread=flag)
+            made = make_runs(5, centre, seed=10 * seed + day, multithread=1 + (day > 3))
             runs += [replace(run, started_at=f"2025-06-{day:02}T12:00:00+00:00") for run in made]
         difference = second_difference(runs, "multithread")
         assert difference.processes == 6
@@ -309,8 +305,7 @@ def on_one_thread(
 def test_a_column_is_one_figure() -> None:
     """One run's summary trusts its CPU time, the other's its latency."""
     busy = on_one_thread(0.017, 0.0068, disturbed=True)
-    quiet = on_one_thread(0.010, 0.0098, multithread=1)
-    table = compare([busy, quiet])
+    table = compare([busy, on_one_thread(0.010, 0.0098, multithread=1)])
     assert table.figure == "CPU time"
     assert [row.median for row in table.rows] == [0.0068, 0.0098]
     assert table.rows[1].ratio == pytest.approx(0.0098 / 0.0068)

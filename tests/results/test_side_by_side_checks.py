@@ -46,8 +46,7 @@ def test_days_that_differ_are_no_regressions() -> None:
     alarms, judged = 0, 0
     for seed in range(0, 400, 20):
         base = sittings(0.01, range(1, 7), 0.05, seed)
-        new = sittings(0.01, range(10, 11), 0.05, seed + 1000)
-        found = check(new, base)
+        found = check(sittings(0.01, range(10, 11), 0.05, seed + 1000), base)
         assert found.unit == "sittings"
         alarms += found.verdict == "slower"
         judged += found.verdict != "not judged"

@@ -412,8 +412,7 @@ def test_results_are_copied_with_tags_and_times(tmp_path: Path, place: str) -> N
         rows = [
             {**row, "saved_at": "2020-01-02T00:00:00+00:00"} for row in store.rows(store.entries())
         ]
-    again = str(tmp_path / "again.sqlite")
-    with open_store(again, create=True) as store:
+    with open_store(str(tmp_path / "again.sqlite"), create=True) as store:
         assert all(added.is_new for added in store.add_rows(rows))
         assert not any(added.is_new for added in store.add_rows(rows))
         assert [*store.rows(store.entries())] == rows

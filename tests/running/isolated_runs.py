@@ -6,13 +6,12 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 from lar.records.run import RunResult
-
-T = TypeVar("T")
+from tests.known import known as known  # for the tests of runs
 
 # Times are measured while other work may hold the machine's CPUs: where lar promises a second,
 # the tests ask for five.
@@ -50,12 +49,6 @@ def eventually(condition: Callable[[], bool], seconds: float = SOON) -> bool:
             return False
         time.sleep(0.01)
     return True
-
-
-def known(value: T | None) -> T:
-    """What a record may lack, and this one has."""
-    assert value is not None
-    return value
 
 
 def finished(result: RunResult) -> RunResult:

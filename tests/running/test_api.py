@@ -32,8 +32,7 @@ def summary_of(result: lar.RunResult) -> list[tuple[str, tuple[int, ...], str]]:
 
 def test_importing_lar_imports_nothing_heavy() -> None:
     code = "import sys, json, lar; print(json.dumps(sorted(sys.modules)))"
-    output = run_python("-c", code, code=0).stdout
-    modules = json.loads(output)
+    modules = json.loads(run_python("-c", code, code=0).stdout)
     assert [name for name in modules if name.split(".")[0] == "lar"] == ["lar"]
     assert not {"argparse", "numpy", "msgspec", "dataclasses", "importlib.metadata"} & set(modules)
 

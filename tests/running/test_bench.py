@@ -118,8 +118,7 @@ def test_outputs_are_compared(write_script: WriteScript) -> None:
 
 def test_shapes_are_reported_by_themselves(write_script: WriteScript) -> None:
     flexible = [{"name": "data", "dtype": "float32", "shape": [None, 4]}]
-    model = script(write_script, 0.01, inputs=flexible)
-    bench = lar.bench(model, vary={"batch_size": [1, 4]})
+    bench = lar.bench(script(write_script, 0.01, inputs=flexible), vary={"batch_size": [1, 4]})
     assert bench.stopped == "single"
     assert [each.shape for each in bench.variants] == ["1x4", "4x4"]
     assert verdicts(bench) == ["", ""]
@@ -184,8 +183,7 @@ def test_more_variants_than_there_is_memory_for(
 ) -> None:
     """They are measured in groups, each with the baseline."""
     monkeypatch.setattr("lar.running.rounds.read_memory", lambda name: 1)
-    models = [script(write_script, seconds) for seconds in (0.01, 0.02, 0.005)]
-    bench = lar.bench(models)
+    bench = lar.bench([script(write_script, seconds) for seconds in (0.01, 0.02, 0.005)])
     assert verdicts(bench) == ["", "slower", "faster"]
     rounds = [{turn.round for turn in each.turns} for each in bench.variants]
     assert rounds[0] == rounds[1] | rounds[2]
@@ -219,8 +217,7 @@ def test_arrays_are_fed_and_given_back(write_script: WriteScript) -> None:
 
 def test_a_baseline_that_crashes_later_ends_it(write_script: WriteScript) -> None:
     faults = [{"at": "start", "do": "abort", "index": 12}]
-    models = [script(write_script, 0.01, faults=faults), script(write_script, 0.01)]
-    bench = lar.bench(models)
+    bench = lar.bench([script(write_script, 0.01, faults=faults), script(write_script, 0.01)])
     assert (bench.stopped, bench.rounds) == ("failed", 1)
     assert [each.status for each in bench.variants] == ["crashed", "ok"]
     assert all(each.turns for each in bench.variants)
@@ -272,8 +269,7 @@ def test_rounds_after_the_last_look_count_too(write_script: WriteScript, tmp_pat
 
 @pytest.mark.parametrize("seconds", [0.05, 0.5])
 def test_each_turn_has_two_iterations_or_more(write_script: WriteScript, seconds: float) -> None:
-    models = [script(write_script, seconds), script(write_script, 2 * seconds)]
-    bench = lar.bench(models)
+    bench = lar.bench([script(write_script, seconds), script(write_script, 2 * seconds)])
     turns = [turn for each in bench.variants for turn in each.turns]
     assert {len(turn.samples.end_to_end) for turn in turns} == {2}
     assert verdicts(bench) == ["", "slower"]

@@ -38,8 +38,7 @@ def test_arrays_are_compared_from_python() -> None:
 
 def test_a_model_is_fed_with_the_inputs_among_arrays() -> None:
     model = ROOT / "models/digits_cnn.onnx"
-    digit = np.load(ROOT / "inputs/digit_7.npy")
-    (pair,) = lar.compare(model, {"data": digit}).tensors
+    (pair,) = lar.compare(model, {"data": np.load(ROOT / "inputs/digit_7.npy")}).tensors
     assert pair.figures
     assert pair.figures.identical
     with pytest.raises(UsageError, match="does not hold the inputs of its run"):
@@ -171,8 +170,7 @@ def test_a_model_with_testcases_brings_the_inputs_of_both_sides(tmp_path: Path) 
 
 
 def test_a_side_is_a_model_with_options_in_one_text() -> None:
-    side = side_of("'a b.mge' --cpu --input 'x y.npy'")
-    assert side == ModelRun(
+    assert side_of("'a b.mge' --cpu --input 'x y.npy'") == ModelRun(
         "'a b.mge' --cpu --input 'x y.npy'", "a b.mge", {"cpu": True, "input": ["x y.npy"]}
     )
     model = str(ROOT / "models/digits_cnn.mge")

@@ -51,8 +51,7 @@ def test_a_signal_ends_the_run_and_tells_what_was_measured(
     assert [line.split("/")[0] for line in iterations] == [
         f"iter {index}" for index in range(len(iterations))
     ]
-    after = lines[lines.index(iterations[-1]) + 1 :]
-    assert after[0].startswith("=== finished test #0: time=")
+    assert lines[lines.index(iterations[-1]) + 1].startswith("=== finished test #0: time=")
     assert not is_alive(worker)
 
 

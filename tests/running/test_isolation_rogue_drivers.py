@@ -53,8 +53,7 @@ def run_rogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunRogue:
     """Run a driver whose `feed` does what `code` says."""
 
     def run(code: str, listener: Listener | None = None, **fields: Any) -> RunResult:
-        body = textwrap.indent(textwrap.dedent(code), "        ")
-        install(tmp_path, "rogue", ROGUE + body)
+        install(tmp_path, "rogue", ROGUE + textwrap.indent(textwrap.dedent(code), "        "))
         monkeypatch.syspath_prepend(str(tmp_path))
         spec = RunSpec(model="", engine="rogue", driver="rogue", iterations=2, **fields)
         model = ModelFile(path="rogue", size_bytes=0, sha256="")

@@ -26,8 +26,7 @@ def planned(model: str, **values: Any) -> RunSpec:
 
 
 def test_a_model_alone_gives_the_default_spec(script: str) -> None:
-    spec = plan_run(script, {})
-    assert spec == RunSpec(model=script, engine="fake", driver="script")
+    assert plan_run(script, {}) == RunSpec(model=script, engine="fake", driver="script")
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -51,7 +50,6 @@ def test_there_is_room_for_as_many_iterations_as_may_come(monkeypatch: pytest.Mo
     assert plan.room_for(long, 4) == MOST_ITERATIONS // 4
     assert plan.room_for(short, 1) == plan.MOST_IN_A_SECOND / 1000
     monkeypatch.setattr(plan, "limit_of", lambda _: 2**30)
-    room = plan.room_for(long, 2)
-    assert room * 2 * size_of_rows(1) == pytest.approx(2**26, rel=0.01)
+    assert plan.room_for(long, 2) * 2 * size_of_rows(1) == pytest.approx(2**26, rel=0.01)
     monkeypatch.setattr(plan, "limit_of", lambda _: 1)
     assert plan.room_for(long, 2) == 1

@@ -176,8 +176,7 @@ def test_an_interrupt_while_the_peak_is_measured_leaves_the_earlier_profile(
     monkeypatch.setattr("lar.measurement.peak.measure_peak", interrupt)
     path = tmp_path / "p.json"
     path.write_text("earlier")
-    spec = plan_run(script, {"profile": str(path)})
-    result = make_run(spec, RunContext())
+    result = make_run(plan_run(script, {"profile": str(path)}), RunContext())
     assert result.status == "interrupted"
     assert known(result.failure).exit_code == 130
     assert len(result.samples.end_to_end) == 10
@@ -237,8 +236,7 @@ def test_a_large_profile_is_said_to_be_in_gzip(
 
 def test_a_profile_of_the_warm_up_alone_is_told(script: str, tmp_path: Path) -> None:
     flags = ["--iter", "0", "--warmup-iter", "1", "--profile", "p.json"]
-    done = run_lar(script, *flags, cwd=tmp_path)
-    assert done.stdout.splitlines()[-1] == "profile: p.json"
+    assert run_lar(script, *flags, cwd=tmp_path).stdout.splitlines()[-1] == "profile: p.json"
     assert lar.read_profile(tmp_path / "p.json").facts.cost is None
 
 

@@ -117,7 +117,6 @@ def test_a_search_shows_on_a_terminal_and_makes_room(write_script: WriteScript) 
     model = write_script(real_time=True, progress=TEXT, load_seconds=2.4)
     shown = printed_on_terminal(model, "--iter", "1")
     # A busy machine shows a third second too.
-    pattern = rf"\(script\)\r\n(\r{TEXT}, [2-9] s)+\r +\rload model: 2"
-    assert re.search(pattern, shown), shown
+    assert re.search(rf"\(script\)\r\n(\r{TEXT}, [2-9] s)+\r +\rload model: 2", shown), shown
     # The engine may search until its first iteration has ended.
     assert TEXT not in shown.partition("warmup 0")[2]

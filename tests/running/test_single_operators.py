@@ -158,8 +158,7 @@ def test_a_dump_stands_for_its_model_while_that_is_unchanged(tmp_path: Path) -> 
             lar.compare(given, given, isolate=True)
         assert "as A" in caught.value.hint
         with contextlib.ExitStack() as stack:
-            runs = SideRuns([given], Asked(), stack)
-            assert problem in str(runs.operators_of(0))
+            assert problem in str(SideRuns([given], Asked(), stack).operators_of(0))
 
 
 def test_options_that_the_worker_lacks_are_named() -> None:
@@ -228,8 +227,7 @@ def test_two_wrong_scales_of_a_quantised_model_are_named(tmp_path: Path) -> None
         input=f"{ROOT}/inputs/digit_7.npy",
         isolate=True,
     )
-    at_fault = [culprit.output.actual.name for culprit in found.culprits]
-    assert at_fault == ["conv2", "conv3"]
+    assert [culprit.output.actual.name for culprit in found.culprits] == ["conv2", "conv3"]
 
 
 def test_an_interrupt_ends_with_what_is_known(faulty: str, monkeypatch: pytest.MonkeyPatch) -> None:

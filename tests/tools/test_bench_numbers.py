@@ -76,8 +76,7 @@ def test_real_networks_are_drawn_the_same_and_run(name: str) -> None:
     again = real_networks.make_network(name)
     assert again.model.SerializeToString() == model.SerializeToString()
     onnx.checker.check_model(model)
-    session = onnxruntime.InferenceSession(model.SerializeToString())
-    outputs = session.run(None, feeds)
+    outputs = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
     floats = [each for each in outputs if getattr(each, "dtype", None) == np.float32]
     assert all(np.isfinite(each).all() for each in floats)
     assert len(outputs) == len(model.graph.output)

@@ -24,15 +24,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_committed_inputs_are_what_the_script_makes(made: Path) -> None:
     names = sorted(path.name for path in made.iterdir())
-    committed = sorted(path.name for path in INPUTS.iterdir())
-    assert committed == sorted([*names, "README.md"])
+    assert sorted(path.name for path in INPUTS.iterdir()) == sorted([*names, "README.md"])
     # JPEG coders differ a little between OpenCV builds; the rest is exact.
     for name in names:
         if name.startswith("cat."):
             continue
         assert (INPUTS / name).read_bytes() == (made / name).read_bytes(), name
-    difference = np.load(INPUTS / "cat.npy") - np.load(made / "cat.npy")
-    assert np.abs(difference).mean() < 2
+    assert np.abs(np.load(INPUTS / "cat.npy") - np.load(made / "cat.npy")).mean() < 2
 
 
 def test_all_cats_hold_the_same_pixels(made: Path) -> None:

@@ -171,8 +171,7 @@ def test_training_is_reproducible_and_must_reach_its_accuracy(made_twice: MadeTw
 def test_lists_all_names(made_twice: MadeTwice) -> None:
     answer, _ = made_twice["list"]
     assert answer.code == 0
-    names = {line.split()[0] for line in answer.out.splitlines()}
-    assert names == {
+    assert {line.split()[0] for line in answer.out.splitlines()} == {
         *CHEAP,
         "digits_cnn",
         "int8",

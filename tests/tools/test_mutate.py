@@ -15,8 +15,7 @@ SOURCE = Path(__file__).with_name("mutated.txt").read_text()
 def test_each_kind_of_change_is_found_but_none_in_texts(tmp_path: Path) -> None:
     (tmp_path / "lar").mkdir()
     (tmp_path / "lar" / "sizes.py").write_text(SOURCE)
-    changes = mutate.find_changes(tmp_path, ["lar"])
-    assert {change.text for change in changes} == {
+    assert {change.text for change in mutate.find_changes(tmp_path, ["lar"])} == {
         "4",  # LIMIT
         "1",  # the default value
         "(value <= LIMIT)",

@@ -98,9 +98,8 @@ class Machine:
             self.rounds.append(step.candidates)
             for each in step.candidates:
                 failed = [self.faults[it] for it in each.choices if it in self.faults]
-                ratio = draw.lognormvariate(0.0, self.noise)
                 result = replace(
-                    result_of(self.time_of(each) * ratio),
+                    result_of(self.time_of(each) * draw.lognormvariate(0.0, self.noise)),
                     status="failed" if failed else "ok",
                     wall_seconds=spent,
                 )
@@ -194,8 +193,7 @@ def test_an_engine_searches_where_its_time_fits(seconds: float, is_made: bool) -
     # 400 iterations of the plain run.
     plain = (seconds / 400,)
     machine = Machine((RESNET,), effects, plain, search_seconds=seconds, budget=90.0).play()
-    searches = [trial for trial in machine.trials if trial.kind == "search"]
-    assert bool(searches) == is_made
+    assert bool([trial for trial in machine.trials if trial.kind == "search"]) == is_made
     if is_made:
         assert "fast-run" in machine.winner().choices
 
@@ -268,8 +266,7 @@ def test_what_time_is_too_short_to_prove_is_taken_as_likely() -> None:
     """Three pairs show much, but not at the price of all looks."""
     candidate = Candidate(choices=("blocked",))
     times = {BASELINE: [1.0, 1.1, 0.9, 1.0], candidate: [0.3, 0.45, 0.6, 0.7]}
-    space = space_of("one", layout=("blocked",))
-    request = TuneRequest(spaces=(space,))
+    request = TuneRequest(spaces=(space_of("one", layout=("blocked",)),))
     survey = Survey(request, Evidence("latency", trials_of(times)), lambda _: True)
     assert not survey.evidence.is_proven(candidate)
     best = next(rank(survey))

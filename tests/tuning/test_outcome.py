@@ -37,8 +37,7 @@ def test_a_packed_model_alone_does_what_the_settings_say(tmp_path: Path, run_lar
     )
     assert search.status == "ok", search.failure
     # An algorithm that a run without the cache does not take.
-    cache = read_cache(searched)
-    operator = next(it for it in operators_of(cache) if len(it.algorithms) > 1)
+    operator = next(it for it in operators_of(read_cache(searched)) if len(it.algorithms) > 1)
     picked = operator.algorithms[-1].name
     CACHES.pick(str(searched), str(operator.number), picked, str(edited))
     options: dict[str, Any] = {**layout, "fast_run_algo_policy": str(edited), "multithread": 2}
@@ -102,8 +101,7 @@ def test_of_onnx_runtime_it_is_the_optimised_model(tmp_path: Path) -> None:
 
 def test_a_file_that_is_named_as_another_format_is_said(tmp_path: Path) -> None:
     out = tmp_path / "out.mge"
-    said = pack(ONNX, "onnxruntime", {}, out)
-    assert said == [
+    assert pack(ONNX, "onnxruntime", {}, out) == [
         f"packed: {out}: the model",
         f"note: {out}: named .mge, but its content is a model in the ONNX format; "
         "rename it to .onnx, or give --engine onnxruntime",

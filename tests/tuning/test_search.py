@@ -58,8 +58,7 @@ def test_the_fastest_with_right_numbers_wins(write_script: WriteScript, tmp_path
     rounds = {tag.partition(":")[0] for tag, _ in measured(tmp_path / "s") if "nchw32" in tag}
     assert len(rounds) == 1
     # The ranking is records for pandas.
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(found.ranking)
+    frame = pytest.importorskip("pandas").DataFrame(found.ranking)
     assert list(frame["name"][:2]) == ["nchw44 + 2 threads", "2 threads"]
     assert frame["ratio"][0] == pytest.approx(0.48)
     assert frame[frame.is_best].shape[0] == 1
@@ -224,10 +223,9 @@ def test_a_search_that_is_killed_repeats_nothing_that_ended(
         before = len(measured(session)) if os.path.exists(session) else 0
         deadline = time.monotonic() + 30
         while process.poll() is None and time.monotonic() < deadline:
-            if os.path.exists(session) and os.path.getsize(session):
-                with_more = [tag for tag, _ in measured(session)]
-                if len(with_more) > before:
-                    break
+            is_there = os.path.exists(session) and os.path.getsize(session)
+            if is_there and len(measured(session)) > before:
+                break
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -235,8 +233,7 @@ def test_a_search_that_is_killed_repeats_nothing_that_ended(
     found = [TAG.fullmatch(tag) for tag, _ in measured(session)]
     ends = Counter(each[3] for each in found if each and each[1] == "search")
     assert all(count == 1 for count in ends.values())
-    crashes = [tag for tag, status in measured(session) if status == "crashed"]
-    assert len(crashes) == 1
+    assert len([tag for tag, status in measured(session) if status == "crashed"]) == 1
 
 
 # Real engines
@@ -253,9 +250,8 @@ def test_a_real_engine_is_searched(suffix: str) -> None:
 @needs_megengine
 def test_of_rivals_the_engine_that_is_faster_wins() -> None:
     """MegEngine takes many times as long, and more beside other work."""
-    models = ["models/digits_cnn.mge", "models/digits_cnn.onnx"]
     for budget in (2, 30):  # a busy machine may start only one of them in time
-        found = lar.tune(models, budget=budget)
+        found = lar.tune(["models/digits_cnn.mge", "models/digits_cnn.onnx"], budget=budget)
         if known(found.best).engine == "onnxruntime":
             break
     assert known(found.best).engine == "onnxruntime"

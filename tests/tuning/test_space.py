@@ -50,8 +50,7 @@ def test_a_space_has_what_is_asked_for_and_allowed(write_script: WriteScript) ->
 
 
 def test_what_the_user_gave_is_not_tried_nor_what_it_excludes(write_script: WriteScript) -> None:
-    script = write_script(**LANDSCAPE)
-    surveyed = survey_space(script, {"multithread": 3, "verbose": False})
+    surveyed = survey_space(write_script(**LANDSCAPE), {"multithread": 3, "verbose": False})
     assert surveyed.space.options == {"multithread": 3}
     assert "threads" not in [each.name for each in surveyed.space.dimensions]
     reasons = {each.choice: each.why for each in surveyed.left_out}
@@ -100,8 +99,7 @@ def test_a_cache_is_filled_by_a_search_and_read_without(
     fast = Candidate(choices=("fast-run",))
     caches = {"fast_run_algo_policy": str(tmp_path / "a.cache")}
     searching = plan_candidate(fast, spaces, caches, searching=True).spec
-    reading = plan_candidate(fast, spaces, caches).spec
-    assert known(reading).settings == caches
+    assert known(plan_candidate(fast, spaces, caches).spec).settings == caches
     assert known(searching).settings == {"fast_run": True, **caches}
     unmade = plan_candidate(fast, spaces)
     assert (unmade.spec, unmade.failure) == (None, None)

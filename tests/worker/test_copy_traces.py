@@ -41,8 +41,7 @@ def trace_of(*operators: object, start_ns: int = 0) -> EngineTrace:
 
 def test_an_only_copy_stays_as_it_is() -> None:
     trace = trace_of(CONV)
-    threads = {1: "host", 2: "intra-op 1"}
-    assert join_traces([trace]) == replace(trace, threads=threads)
+    assert join_traces([trace]) == replace(trace, threads={1: "host", 2: "intra-op 1"})
 
 
 def test_copies_have_threads_of_their_own_and_operators_in_common() -> None:
@@ -88,5 +87,4 @@ def test_operators_that_each_copy_names_anew_are_the_same() -> None:
 
 def test_shapes_that_one_copy_alone_had_are_operators_of_their_own() -> None:
     larger = operator_of("conv", "Conv", (2, 4, 4, 4))
-    found = join_traces([trace_of(CONV), trace_of(larger)])
-    assert len(found.operators) == 2
+    assert len(join_traces([trace_of(CONV), trace_of(larger)]).operators) == 2

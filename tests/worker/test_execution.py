@@ -72,8 +72,7 @@ def test_runners_run_at_the_same_time(write_script: Callable[..., str]) -> None:
 
 
 def test_the_lines_of_runners(write_script: Callable[..., str]) -> None:
-    done = run_lar(write_script(**SCRIPT), "--thread", "2", "--iter", "2")
-    lines = done.stdout.splitlines()
+    lines = run_lar(write_script(**SCRIPT), "--thread", "2", "--iter", "2").stdout.splitlines()
     for runner in (0, 1):
         own = [line for line in lines if line.endswith(f"[runner {runner}]")]
         assert [line.split(":")[0] for line in own] == [

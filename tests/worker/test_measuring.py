@@ -64,8 +64,7 @@ def test_a_warmup_settles_when_two_windows_agree() -> None:
     slower = [0.02 * 1.1**-number for number in range(40)]
     played = Played(chain(slower, repeat(slower[-1])))
     assert warm_up(played, 10.0)
-    count = played.tables[0].count
-    assert 40 < count < 40 + 3 * WINDOW_SECONDS / slower[-1]
+    assert 40 < played.tables[0].count < 40 + 3 * WINDOW_SECONDS / slower[-1]
 
 
 def test_windows_are_long_enough_and_have_enough_iterations() -> None:

@@ -28,5 +28,4 @@ def run_python(
 
 def ask(*arguments: object) -> Any:
     """Return what a program has printed last, as JSON."""
-    done = run_python(*arguments, timeout=100, code=0)
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(run_python(*arguments, timeout=100, code=0).stdout.splitlines()[-1])

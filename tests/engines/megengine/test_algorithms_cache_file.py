@@ -100,8 +100,7 @@ def test_a_run_in_another_layout_is_warned(read: Read) -> None:
 
 def test_a_run_of_another_model_is_warned(run_lar: RunLar, tmp_path: Path) -> None:
     cache = shutil.copy(CACHE, tmp_path)
-    model = str(MODELS / "mobilenet_v2.mge")
-    done = run_lar("run", model, POLICY, cache, "--iter", "1")
+    done = run_lar("run", str(MODELS / "mobilenet_v2.mge"), POLICY, cache, "--iter", "1")
     assert f"{POLICY}: the cache has none of the " in done.stderr
     assert Path(cache).read_bytes() == CACHE.read_bytes()
 

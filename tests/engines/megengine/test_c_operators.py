@@ -70,8 +70,7 @@ def test_an_operator_in_c_computes(model: Path, library: Path, driver: str) -> N
 
 
 def test_several_runners_load_the_library_once(model: Path, library: Path) -> None:
-    result = run_ok(model, iter=1, thread=2, c_opr_lib=library)
-    assert result.log_tail.count("added: 1") == 1
+    assert run_ok(model, iter=1, thread=2, c_opr_lib=library).log_tail.count("added: 1") == 1
 
 
 @each_driver

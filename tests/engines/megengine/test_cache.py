@@ -268,8 +268,7 @@ def test_another_algorithm_is_chosen(operator: str) -> None:
     old = operators_of(before)[0].algorithms
     assert first.algorithms == (first.chosen, *(each for each in old if each != first.chosen))
     assert len(bytes_of(after)) == len(REAL)
-    again = choose_algorithm(after, operator, old[0].name)
-    assert not compare_caches(again, before).differing
+    assert not compare_caches(choose_algorithm(after, operator, old[0].name), before).differing
 
 
 @each_row("engines/megengine/cache_names/unclear")
@@ -294,8 +293,7 @@ def test_a_whole_name_counts_more_than_a_piece() -> None:
 def test_two_caches_are_compared_by_their_choices() -> None:
     first = cache_with(a="A", b="B", c="C")
     slower = replace(algorithm("A"), seconds=9.0)  # another time is not another choice
-    place = next(iter(first))
-    second = {**cache_with(b="B2", c="C", d="D"), place: (slower, algorithm("B"))}
+    second = {**cache_with(b="B2", c="C", d="D"), next(iter(first)): (slower, algorithm("B"))}
     difference = compare_caches(first, second)
     assert not difference.only_first
     assert [each.place[1] for each in difference.only_second] == [b"d"]

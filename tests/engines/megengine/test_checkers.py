@@ -73,16 +73,14 @@ def run(model: str | Path, iterations: int = 1, **options: Any) -> lar.RunResult
 
 def message_of(result: lar.RunResult) -> str:
     assert result.status == "failed"
-    failure = failure_of(result, 1)
-    return failure.message
+    return failure_of(result, 1).message
 
 
 class TestRange:
     def test_a_value_that_is_too_large_is_named_with_its_place(self, tmp_path: Path) -> None:
         inputs = {"a": np.full((2, 3), 1, np.float32), "b": np.full((3, 4), 1, np.float32)}
         inputs["b"][2, 3] = -9
-        result = run(MULTI, inputs=inputs, range=9.5)
-        assert result.status == "ok"
+        assert run(MULTI, inputs=inputs, range=9.5).status == "ok"
         inputs["a"][1, 2] = 2  # the product of row 1 and column 3 is 1 + 1 - 18
         assert message_of(run(MULTI, inputs=inputs, range=9.5)) == (
             "--range 9.5: product has the value -16 at index {1,3} of {2,4}"

@@ -37,8 +37,7 @@ def iteration_of(
         first, last = dispatches[index] if dispatches else (None, None)
         by = HOST if dispatches else None
         told.append(Execution(0, number, thread, begin, done, 0, first, last, by))
-    dispatched = start + (end - start) // 10
-    return Iteration(number, start, dispatched, end, tuple(told))
+    return Iteration(number, start, start + (end - start) // 10, end, tuple(told))
 
 
 def test_what_is_computed_ends_before_the_outputs_are_copied() -> None:
@@ -92,10 +91,9 @@ def test_executions_lie_within_their_iterations_and_near_the_truth(
     for number, duration in enumerate(durations):
         begin = at + 20_000
         end = begin + duration * 1000
-        waited = end + late * 1000
         dispatch = at - host, at + 5000 - host, HOST
         execution = Execution(0, number, WORKER, begin - device, end - device, 0, *dispatch)
-        iterations.append(Iteration(number, at, at + 9000, waited, (execution,)))
+        iterations.append(Iteration(number, at, at + 9000, end + late * 1000, (execution,)))
         true.append((begin, end))
         at = end + late * 1000 + 50_000
     hosts, devices = fit_clocks(iterations)

@@ -84,6 +84,5 @@ def test_what_prefers_winograd_can_be_done() -> None:
 def test_a_run_prints_one_hint(run_lar: RunLar, tmp_path: Path) -> None:
     flags = ["--enable-nchw4", "--io-dump", str(tmp_path / "d.txt"), "--iter", "1"]
     done = run_lar("run", str(MODELS / "int8.mge"), *flags, code=0)
-    hints = [line for line in done.stderr.splitlines() if line.startswith("hint: ")]
-    assert len(hints) == 1
+    assert len([line for line in done.stderr.splitlines() if line.startswith("hint: ")]) == 1
     assert run_lar("run", str(MODELS / "one_operator.mge"), "--iter", "1").stderr.count("hint") == 0

@@ -85,8 +85,7 @@ def test_each_operator_has_the_algorithm_that_ran(
 
 def test_the_engines_log_stays_whole_for_who_asks_for_it(run_lar: RunLar, tmp_path: Path) -> None:
     arguments = ["--iter", "1", "--warmup-iter", "0", "--verbose", "--bin-io-dump", "dump"]
-    done = run_lar(DIGITS, *arguments, cwd=tmp_path, code=0)
-    told = choices_in(done.stderr)
+    told = choices_in(run_lar(DIGITS, *arguments, cwd=tmp_path, code=0).stderr)
     assert {choice.operator for choice in told} >= {"ConvolutionForward", "MatrixMul"}
     algorithms = {choice.algorithm for choice in told}
     operators = lar.open_dump(tmp_path / "dump").index.operators
@@ -209,8 +208,7 @@ def test_an_interrupted_run_leaves_what_there_is(tmp_path: Path) -> None:
 def test_text_on_standard_output_is_filtered(run_lar: RunLar) -> None:
     words = "--warmup-iter 0 --iter 1 --io-dump-stdout --dump-filter ^pool2$"
     done = run_lar(DIGITS, *words.split(), code=0)
-    produced = re.findall(r"^var\d+ produced: name=(\S+) ", done.stdout, re.MULTILINE)
-    assert produced == ["pool2"]
+    assert re.findall(r"^var\d+ produced: name=(\S+) ", done.stdout, re.MULTILINE) == ["pool2"]
     assert done.stdout.index("iter 0/1: ") < done.stdout.index(" produced: ")
 
 

@@ -45,9 +45,8 @@ def folder(elsewhere: Callable[..., None], tmp_path_factory: pytest.TempPathFact
 
 @pytest.mark.parametrize("name", ["FBS", "FBS_V2", "packed"])
 def test_names_are_sorted_as_in_the_file(folder: Path, name: str) -> None:
-    model = str(folder / f"{name}.mge")
     for names in (NAMES, NAMES[::-1], sorted(NAMES)):
-        assert sort_inputs(names, model) == IN_FILE
+        assert sort_inputs(names, str(folder / f"{name}.mge")) == IN_FILE
 
 
 def test_a_file_of_another_format_leaves_the_order(tmp_path: Path) -> None:

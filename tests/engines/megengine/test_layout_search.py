@@ -71,17 +71,15 @@ def test_the_wrong_convolution_is_known_by_its_layout_and_input(
 ) -> None:
     parameters = SimpleNamespace(integer={2: 0, 3: layout}.get)  # of a ConvBias
     operator = SimpleNamespace(numbers=lambda field: [0])
-    variables = [SimpleNamespace(numbers=lambda field: shape)]
     graph = SimpleNamespace(
         operators=[operator],
-        variables=variables,
+        variables=[SimpleNamespace(numbers=lambda field: shape)],
         kind_of=lambda operator: 6,
         parameters_of=lambda operator: parameters,
         names_of=lambda operator, field: ("relu1",),
     )
     monkeypatch.setattr(model_dump, "open_graph", lambda content: graph)
-    found = model_dump.wrong_convolutions(memoryview(b""))
-    assert list(found) == (["relu1"] if wrong else [])
+    assert list(model_dump.wrong_convolutions(memoryview(b""))) == (["relu1"] if wrong else [])
 
 
 def test_an_input_gets_its_name_back() -> None:

@@ -76,8 +76,7 @@ def test_the_graph_is_dumped_as_the_options_have_made_it(dump: Dump) -> None:
 
 
 def test_what_lite_would_crash_on_is_written_in_the_older_format(dump: Dump) -> None:
-    blocked = dump("digits_cnn", enable_nchw44=True, driver="graph").read_bytes()
-    assert blocked[:4] == OLDER
+    assert dump("digits_cnn", enable_nchw44=True, driver="graph").read_bytes()[:4] == OLDER
     assert dump("multi_input").read_bytes()[8:12] == NEWER
 
 

@@ -89,8 +89,7 @@ def dump_models(folder: str) -> None:
         M.init.normal_(bias)
 
     def network(data: Any) -> Any:
-        pooled = F.avg_pool2d(F.relu(convolution(data)), 12)
-        return linear(F.flatten(pooled, 1))
+        return linear(F.flatten(F.avg_pool2d(F.relu(convolution(data)), 12), 1))
 
     as_it_is: dict[str, Any] = {"output_names": ["logits"], "optimize_for_inference": False}
     dump("plain", network, {"data": DATA}, **as_it_is)
@@ -188,8 +187,7 @@ def test_the_old_format_and_a_packed_model_read_the_same(
 
 
 def test_inputs_keep_their_names_and_types(read_model: Read, dumped: Path) -> None:
-    info = read_model(dumped / "three_types.mge")
-    dtypes = {it.name: it.dtype for it in info.inputs}
+    dtypes = {it.name: it.dtype for it in read_model(dumped / "three_types.mge").inputs}
     assert dtypes == {"z": "uint8", "a": "float32", "m": "int32"}
 
 

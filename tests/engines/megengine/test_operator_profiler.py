@@ -23,8 +23,7 @@ def profile_twice(model: str, folder: str) -> tuple[bool, list[OperatorFact], li
     profiler and by lite's own profile."""
     from lar.engines.megengine.lite import import_lite
 
-    lite = import_lite()
-    network = lite.LiteNetwork()
+    network = import_lite().LiteNetwork()
     network.load(model)
     refused = graph_of(network, 1) is None
     network.enable_profile_performance(folder + "/lite.json")
@@ -56,8 +55,7 @@ def test_the_operators_are_those_of_lites_own_profile(
 
 @pytest.mark.parametrize("address", [0, 8, 1 << 47, (1 << 64) - 256, 1 << 64])
 def test_an_address_that_is_none_is_not_followed(address: int) -> None:
-    network = SimpleNamespace(_network=SimpleNamespace(value=address))
-    assert graph_of(network, 0) is None
+    assert graph_of(SimpleNamespace(_network=SimpleNamespace(value=address)), 0) is None
 
 
 def test_operators_stand_in_the_order_in_which_their_first_thread_began() -> None:

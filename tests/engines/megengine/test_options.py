@@ -88,8 +88,7 @@ OF_THE_GRAPH = ("layout", "algorithm", "graph", "check")
     ],
 )
 def test_each_option_ends_in_time(run_lar: RunLar, tmp_path: Path, key: str, model: str) -> None:
-    flags = VALUES.get(key, "--" + key.replace("_", "-"))
-    arguments = flags.replace("CORE", CORE).split()
+    arguments = VALUES.get(key, "--" + key.replace("_", "-")).replace("CORE", CORE).split()
     words = ["run", str(MODELS / f"{model}.mge"), *arguments, "--iter", "2"]
     done = run_lar(*words, cwd=tmp_path, timeout=30)
     refused = key in NEED_A_FILE or (key in NOT_ON_INT8 and model == "int8")

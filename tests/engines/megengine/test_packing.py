@@ -103,8 +103,7 @@ def test_the_graph_driver_unpacks_it(folder: Path) -> None:
     result = run_ok(folder / "info.lite", driver="graph", model_dump=plain, iter=1)
     assert result.outputs[0].name == "logits"
     assert lar.read_info(plain).metadata.get("packed") is None
-    metadata = lar.read_info(folder / "info.lite").metadata
-    assert metadata["packed"] == "digits, with settings"
+    assert lar.read_info(folder / "info.lite").metadata["packed"] == "digits, with settings"
 
 
 @each_row("engines/megengine/packing/unread")
@@ -189,8 +188,7 @@ class TestFormat:
         path = tmp_path / "model.lite"
         write_packed(path, b"graph", "name")
         # The texts stand in the file from the last to the first.
-        content = path.read_bytes().replace(b"NONE", b"RC4_", 1)
-        packed = unpack_model(content)
+        packed = unpack_model(path.read_bytes().replace(b"NONE", b"RC4_", 1))
         assert packed.graph_encrypted
         assert not packed.info_encrypted
         refused("it: the model in this file is encrypted", plain_graph, packed, "it")

@@ -86,8 +86,7 @@ def test_operations_come_from_shapes(
     type: str, parameters: dict[str, Any], flops: int | None
 ) -> None:
     inputs, outputs = [TensorFact((3, 20), "float32")], [TensorFact((3, 10), "float32")]
-    known = RawFootprint(param=parameters)
-    assert flops_of_operator(type, inputs, outputs, known) == flops
+    assert flops_of_operator(type, inputs, outputs, RawFootprint(param=parameters)) == flops
 
 
 def test_a_shape_that_only_the_host_reads_is_known(raw: RawProfile) -> None:
@@ -155,8 +154,7 @@ def test_threads_are_the_dispatching_one_and_one_for_each_computing_node(raw: Ra
 
 @each_row("engines/megengine/cases/devices of nodes")
 def test_a_computing_node_is_on_a_cpu_or_a_device(node: str, device: str) -> None:
-    raw = decode_raw(DATA.read_text().replace("cpu0:0", node).encode())
-    assert device_of(raw) == device
+    assert device_of(decode_raw(DATA.read_text().replace("cpu0:0", node).encode())) == device
 
 
 def test_the_memory_plan_is_what_lives_while_it_runs(raw: RawProfile) -> None:
@@ -358,8 +356,7 @@ def test_on_a_device_the_input_comes_from_the_host() -> None:
 def test_kernels_of_a_device_are_named_by_their_algorithms() -> None:
     graphs, raw = ProfiledGraphs(), raw_after(copy_everything)
     executions = executions_of(raw, graphs.places_in(raw), step=3)
-    operators = graphs.operators_with(algorithms_in(LOG))
-    found = spans_of(operators, executions, "cuda:0")
+    found = spans_of(graphs.operators_with(algorithms_in(LOG)), executions, "cuda:0")
     spans = [span for span in found if span.category == "kernel"]
     names = [span.name for span in spans]
     assert names.count("IM2COL") == 1

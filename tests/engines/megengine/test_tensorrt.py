@@ -23,8 +23,7 @@ from tests.worker_forks import FORKS
 
 
 def test_with_cuda_it_is_not_refused() -> None:
-    values = {"cuda": 0, "enable_jit": True, "tensorrt": True, "tensorrt_cache": "x"}
-    check("megengine", values)
+    check("megengine", {"cuda": 0, "enable_jit": True, "tensorrt": True, "tensorrt_cache": "x"})
     check("megengine", {"fast_run": True})
 
 

@@ -109,8 +109,7 @@ def test_megengine_reads_what_is_packed(
     changed = tmp_path / "changed.mdl"
     changed.write_bytes(content)
     assert elsewhere(check, str(changed))["cases"] == ["ok", "Unequal value"]
-    result = lar.run(changed, iter=1)
-    assert failure_of(result).message.startswith("test #1: logits[0,0] is ")
+    assert failure_of(lar.run(changed, iter=1)).message.startswith("test #1: logits[0,0] is ")
 
 
 def test_the_limits_are_read_from_the_engine(products: Path) -> None:
@@ -134,8 +133,7 @@ def test_the_older_format_is_read(
     copy = tmp_path / "old.mdl"
     elsewhere(copy_into_old_format, str(products), str(copy))
     assert copy.read_bytes()[12:16] == b"MGBC"
-    result = run_ok(copy, iter=1)
-    assert [case.passed for case in result.cases] == [True, True]
+    assert [case.passed for case in run_ok(copy, iter=1).cases] == [True, True]
 
 
 @pytest.mark.parametrize(

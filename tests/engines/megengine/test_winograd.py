@@ -201,9 +201,8 @@ def test_one_deadline_counts_for_all_steps(run_lar: RunLar, tmp_path: Path) -> N
 def test_an_interrupted_search_keeps_what_it_found(tmp_path: Path) -> None:
     cache = tmp_path / "new.cache"
     flags = ["--fast-run", "--winograd-transform", POLICY, str(cache)]
-    model = str(MODELS / "mobilenet_v2.mge")
     with subprocess.Popen(
-        [sys.executable, "-m", "lar", model, *flags],
+        [sys.executable, "-m", "lar", str(MODELS / "mobilenet_v2.mge"), *flags],
         cwd=REPOSITORY,
         env={**os.environ, "TMPDIR": str(tmp_path)},
         stdout=subprocess.DEVNULL,
@@ -338,8 +337,7 @@ def test_a_preferred_algorithm_comes_first_and_none_is_lost() -> None:
     for old, new in zip(operators_of(cache), operators_of(preferred), strict=True):
         assert set(new.algorithms) == set(old.algorithms)
         if candidates(old):
-            fastest = min(candidates(old), key=lambda each: each.seconds)
-            assert new.chosen == fastest
+            assert new.chosen == min(candidates(old), key=lambda each: each.seconds)
         else:
             assert new.algorithms == old.algorithms
     assert prefer_winograd(preferred) == preferred
@@ -364,8 +362,7 @@ def test_without_winograd_the_others_are_left() -> None:
 
 
 def test_an_operator_that_has_no_other_algorithm_keeps_winograd() -> None:
-    cache = read_cache(CACHE)
-    (first, *_) = convolutions(cache)
+    (first, *_) = convolutions(read_cache(CACHE))
     only: AlgorithmCache = {first.place: tuple(candidates(first))}
     assert without_winograd(only) == only
     (choice,) = choices_of(choices_in(log_of(only).decode()), only)
@@ -381,8 +378,7 @@ def test_only_the_convolutions_that_ran_are_told() -> None:
 
 
 def test_a_convolution_that_the_cache_does_not_know_is_told_without_a_time() -> None:
-    cache = read_cache(CACHE)
-    ran = choices_in(log_of(cache).decode())
+    ran = choices_in(log_of(read_cache(CACHE)).decode())
     (first, *_) = choices_of(ran, {})
     assert first.shapes == "{1,16,8,8} {32,16,3,3} -> {1,32,8,8} Float32"
     assert first.seconds is None

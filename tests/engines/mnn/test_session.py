@@ -34,8 +34,7 @@ def test_a_converted_model_runs_and_says_so(
 def test_a_converted_model_is_told_by_its_content(run_lar: RunLar, tmp_path: Path) -> None:
     kept = own_model("mnn", DIGITS, tmp_path)
     assert "converter" not in run_lar(str(kept), "--iter", "1").stderr
-    other = kept.rename(tmp_path / "digits.bin")
-    assert lar.run(other, iter=1).spec.engine == "mnn"
+    assert lar.run(kept.rename(tmp_path / "digits.bin"), iter=1).spec.engine == "mnn"
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -85,8 +84,7 @@ def test_modes_are_taken(run_lar: RunLar) -> None:
 
 def test_a_shape_that_depends_on_values_is_one_clear_line(run_lar: RunLar, tmp_path: Path) -> None:
     text = "(float[6] x, int64[2] s) => (float[a,b] y) { y = Reshape(x, s) }"
-    model = save_named(tmp_path / "made.onnx", text)
-    done = run_lar(str(model), "--engine", "mnn", code=4)
+    done = run_lar(str(save_named(tmp_path / "made.onnx", text)), "--engine", "mnn", code=4)
     (line,) = (line for line in done.stderr.splitlines() if "lar: error" in line)
     assert "shapes depend on the values fed" in line
 
@@ -106,8 +104,7 @@ def test_a_damaged_file_is_a_usage_error(run_lar: RunLar, tmp_path: Path, size: 
     cut = tmp_path / "cut.mnn"
     cut.write_bytes(own_model("mnn", DIGITS, tmp_path).read_bytes()[:size])
     for arguments in ([str(cut)], ["info", str(cut)]):
-        done = run_lar(*arguments, code=2)
-        assert f"lar: error: {cut}" in done.stderr
+        assert f"lar: error: {cut}" in run_lar(*arguments, code=2).stderr
 
 
 def test_a_shape_that_does_not_fit_names_what_mnn_says(run_lar: RunLar, tmp_path: Path) -> None:

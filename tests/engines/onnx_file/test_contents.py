@@ -132,8 +132,7 @@ def test_external_weights_count_and_must_be_there(path: Path) -> None:
     data = path.with_name("weights.bin")
     onnx.save(network(), path, save_as_external_data=True, location=data.name, size_threshold=0)
     assert read_model(path) == expected
-    whole = data.read_bytes()
-    data.write_bytes(whole[:-1])
+    data.write_bytes(data.read_bytes()[:-1])
     assert "weights.bin is cut short" in str(check_refused(path))
     data.unlink()
     error = check_refused(path)
@@ -218,8 +217,7 @@ def test_inputs_of_any_kind_are_named(path: Path) -> None:
         helper.make_tensor_sequence_value_info("list", FLOAT, None),
     ]
     model.graph.input.extend(infos)
-    dtypes = {it.name: it.dtype for it in read(path, model).inputs}
-    assert dtypes == {
+    assert {it.name: it.dtype for it in read(path, model).inputs} == {
         "data": "float32",
         "bytes": "uint8",
         "texts": "string",

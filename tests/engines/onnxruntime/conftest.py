@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,13 +40,7 @@ def make_driver(tmp_path: Path) -> MakeDriver:
 @pytest.fixture
 def load_driver(make_driver: MakeDriver) -> MakeDriver:
     """Make a driver and load its model."""
-
-    def load(model: Path, **settings: Any) -> SessionDriver:
-        driver = make_driver(model, **settings)
-        driver.load()
-        return driver
-
-    return load
+    return functools.partial(drivers.load, make=make_driver)
 
 
 @pytest.fixture

@@ -40,8 +40,8 @@ def make_driver(model: Path, context: RunContext | None = None, **settings: Any)
     return SessionDriver(spec, engine_named("onnxruntime").rows, context)
 
 
-def load(model: Path = DIGITS, **settings: Any) -> SessionDriver:
-    driver = make_driver(model, **settings)
+def load(model: Path = DIGITS, make: MakeDriver = make_driver, **settings: Any) -> SessionDriver:
+    driver = make(model, **settings)
     driver.load()
     return driver
 

@@ -118,8 +118,7 @@ def test_the_outputs_that_are_dumped_of_a_sequence_are_its_items(
     text = "(float[2,3] x) => (seq(float[]) list) { list = SplitToSequence<axis = 0>(x) }"
     path = save_model(tmp_path / "list.onnx", text)
     run_lar(str(path), "--iter", "3", "--bin-out-dump", "out", cwd=tmp_path, code=0)
-    dump = lar.open_dump(tmp_path / "out")
-    assert [(tensor.name, tensor.run) for tensor in dump] == [
+    assert [(tensor.name, tensor.run) for tensor in lar.open_dump(tmp_path / "out")] == [
         (name, run) for run in range(4) for name in ("list[0]", "list[1]")
     ]
 

@@ -43,6 +43,5 @@ def test_an_operator_that_the_engine_lacks_is_named(
     text = f"(float[1,1,4,4] x) => (float[] y) {{ y = {node}(x) }}"
     path = save_model(tmp_path / "lacking.onnx", text, opset=opset, domains={"my.domain": 3})
     done = run_lar(str(path))
-    version = onnxruntime.__version__
-    check_error(done, 4, f"{path}: ONNX Runtime {version} has no {named}", hint)
+    check_error(done, 4, f"{path}: ONNX Runtime {onnxruntime.__version__} has no {named}", hint)
     assert "damaged" not in done.stderr

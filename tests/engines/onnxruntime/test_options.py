@@ -62,8 +62,7 @@ def test_a_provider_of_another_package_is_refused_naming_it(
 def test_a_provider_that_was_not_used_is_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(providers, "cuda_devices", lambda: (CudaDevice("a GPU", 9),))
     driver = make_driver(DIGITS, provider="cuda")
-    facts = driver.facts()
-    assert facts.device == "cuda:0"
+    assert driver.facts().device == "cuda:0"
     monkeypatch.setattr(
         driver.onnxruntime,
         "get_available_providers",

@@ -179,8 +179,7 @@ def test_nodes_without_names_are_found(profile_model: ProfileModel, tmp_path: Pa
     weights = {"w": np.ones((3, 5), np.float32), "v": np.ones((5, 7), np.float32)}
     model = save_model(tmp_path / "unnamed.onnx", text_of("without_names"), weights)
     found = profile_model(model, graph_optimization_level="disable")
-    work = {operator.name: operator.flops for operator in found.operators}
-    assert work == {
+    assert {operator.name: operator.flops for operator in found.operators} == {
         "MatMul_0": 2 * 2 * 3 * 5,
         "MatMul_1": 2 * 2 * 5 * 7,
         "Sigmoid_2": 2 * 5,
@@ -189,8 +188,7 @@ def test_nodes_without_names_are_found(profile_model: ProfileModel, tmp_path: Pa
 
 
 def test_an_operator_counts_anew_for_other_shapes(profile_model: ProfileModel) -> None:
-    feeds = [feed_ones(1), feed_ones(3)]
-    found = profile_model(MODELS / "dynamic_batch.onnx", 1, feeds=feeds)
+    found = profile_model(MODELS / "dynamic_batch.onnx", 1, feeds=[feed_ones(1), feed_ones(3)])
     logits = [operator for operator in found.operators if operator.name == "logits"]
     assert [operator.outputs[0].shape for operator in logits] == [(1, 8), (3, 8)]
     first, second = (operator.flops for operator in logits)
@@ -257,8 +255,7 @@ def test_a_cached_model_is_profiled_as_it_runs(profile_model: ProfileModel, tmp_
 def test_sessions_besides_the_driver_s_write_no_profile(
     profile_model: ProfileModel, tmp_path: Path
 ) -> None:
-    found = profile_model(DIGITS, range=1e6)
-    assert len(found.steps) == 3
+    assert len(profile_model(DIGITS, range=1e6).steps) == 3
     assert len([*tmp_path.glob("onnxruntime_*.json")]) == 1
 
 
@@ -291,8 +288,7 @@ def test_a_run_writes_both_profiles_and_tells_the_cost(run_lar: RunLar, tmp_path
     assert found.facts.cost is not None
     assert found.facts.cost.profiled_iterations == 3
     assert {"output_copy", "forward"} <= {span.name for span in found.spans_of("phase")}
-    ranges = [span.name for span in found.spans_of("user_annotation")]
-    assert set(ranges) == {"activations"}
+    assert {span.name for span in found.spans_of("user_annotation")} == {"activations"}
     # The raw file is the engine's, and can be reported by itself.
     assert Counter(event["name"] for event in json.loads(raw.read_bytes()))["model_run"] == 4
     plain = decode_any(raw.read_bytes(), "raw.json")

@@ -82,16 +82,14 @@ def test_a_file_that_is_read_some_events_at_a_time_is_the_same(
     )
     path = tmp_path / "raw.json"
     path.write_text(f"[\n{lines}\n]\n")
-    whole = decode_events(path.read_bytes())
-    assert [*events_in(str(path))] == whole
+    assert [*events_in(str(path))] == decode_events(path.read_bytes())
     read = RunEvents(events_in(str(path)))
     assert [run.start_ns for run in read.runs] == [
         at * 1000 + 3000 for at in range(1000, 9000, 1000)
     ]
     # Of each operator the first event: one is new where a node has other shapes.
     assert [each.node for each in read.nodes] == ['odd "name"', "mul", "mul", "mul"]
-    found = [each.operator for each in read.executions]
-    assert found == [0, 1] * 3 + [0, 2] * 4 + [0, 3]
+    assert [each.operator for each in read.executions] == [0, 1] * 3 + [0, 2] * 4 + [0, 3]
 
 
 def test_nodes_belong_to_the_run_around_them() -> None:
@@ -213,8 +211,7 @@ def test_where_no_kernels_are_reported_the_dispatches_are_the_times() -> None:
 
 def test_copies_to_a_device_are_memcpys() -> None:
     copy = node("memcpy", 105, 2, "CUDA", op_name="MemcpyFromHost")
-    found = placed_on("cuda:0", copy, event("model_run", "Session", 103, 10))
-    span = found.spans[-1]
+    span = placed_on("cuda:0", copy, event("model_run", "Session", 103, 10)).spans[-1]
     assert (span.category, span.name, span.size_bytes) == ("memcpy", "[CUDA memcpy HtoD]", 8)
     assert (span.source_kind, span.destination_kind) == ("host", "device")
 

@@ -38,8 +38,7 @@ def test_a_dumped_model_gives_the_same_bits(
     load_driver: MakeDriver, tmp_path: Path, model: Path, suffix: str
 ) -> None:
     path = tmp_path / f"dump{suffix}"
-    driver = load_driver(model, model_dump=str(path))
-    expected = bits_of(run(driver))
+    expected = bits_of(run(load_driver(model, model_dump=str(path))))
     assert expected == bits_of(run(load_driver(model)))
     assert (path.read_bytes()[4:8] == b"ORTM") == (suffix == ".ort")
     assert run_elsewhere(path, load_driver, graph_optimization_level="disable") == expected
@@ -64,8 +63,7 @@ def test_weights_of_other_files_come_into_the_dump(load_driver: MakeDriver, tmp_
         driver = load_driver(external, model_dump=str(path), **settings)
         assert bits_of(run(driver)) == expected
         assert not onnx.load(path).metadata_props
-        found = run_elsewhere(path, load_driver, graph_optimization_level="disable")
-        assert found == expected
+        assert run_elsewhere(path, load_driver, graph_optimization_level="disable") == expected
 
 
 def test_a_run_writes_the_dump_into_its_place(run_lar: RunLar, tmp_path: Path) -> None:

@@ -53,8 +53,7 @@ def test_a_wrong_integer_and_a_wrong_boolean_are_found(folder: Path) -> None:
     ).copy()
     above[2, 1] ^= True
     write(place / "output_1.pb", above)
-    result = lar.run(folder, iter=1)
-    assert failure_of(result, 1).message.startswith("test #1: above[2,1] is ")
+    assert failure_of(lar.run(folder, iter=1), 1).message.startswith("test #1: above[2,1] is ")
 
 
 @each_row("engines/onnxruntime/messages/damaged testcases")
@@ -64,8 +63,7 @@ def test_a_damaged_folder_is_told_in_one_line(
     place = folder / "test_data_set_0"
     known = (place / "output_0.pb").read_bytes()
     (place / name).write_bytes(known if content is None else content.encode("latin-1"))
-    result = lar.run(folder, iter=1)
-    failure = failure_of(result, 2)
+    failure = failure_of(lar.run(folder, iter=1), 2)
     assert words in failure.message
     assert "--input" not in failure.message
 

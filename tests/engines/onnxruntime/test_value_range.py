@@ -47,8 +47,7 @@ def test_the_first_tensor_out_of_range_is_named(
     driver = load_driver(network, range=limit, graph_optimization_level="disable")
     with pytest.raises(CheckFailed) as caught, np.errstate(all="ignore"):
         driver.feed({"x": ones_but(float(number))})
-    expected = f"--range {limit:.9g}: tensor {producer} holds {found}"
-    assert caught.value.message == expected
+    assert caught.value.message == f"--range {limit:.9g}: tensor {producer} holds {found}"
     load_driver(network, range=1e9, graph_optimization_level="disable").feed({"x": ones_but(7)})
 
 

@@ -53,8 +53,7 @@ def test_a_precision_is_computed_in_or_refused(precision: str) -> None:
     assert result.engine is not None
     assert result.engine.libraries["precision"] == precision
     assert result.engine.products == ("" if precision == "float32" else precision)
-    same = result.outputs == run(DIGITS, DIGIT).outputs
-    assert same == (precision == "float32")
+    assert (result.outputs == run(DIGITS, DIGIT).outputs) == (precision == "float32")
 
 
 @pytest.mark.parametrize(
@@ -165,8 +164,7 @@ def test_an_input_without_rank_is_compiled_for_what_is_fed(tmp_path: Path) -> No
     assert "nothing feeds x, which may have any number of axes" in refusal_of(run(model))
     weights = {"w": np.ones((1, 1, 1, 1), np.float32)}
     text = "(float[] x) => (float[] y) { y = Conv(x, w) }"
-    unclear = save_named(tmp_path / "conv.onnx", text, weights)
-    text = refusal_of(run(unclear, "x:{1,1,2,2}"))
+    text = refusal_of(run(save_named(tmp_path / "conv.onnx", text, weights), "x:{1,1,2,2}"))
     assert "it does not say how many axes some of its tensors have" in text
 
 
@@ -186,8 +184,7 @@ def test_bfloat16_is_fed_and_texts_are_refused(tmp_path: Path) -> None:
 def test_lar_cache_shows_what_it_was_made_for(run_lar: RunLar, tmp_path: Path) -> None:
     cache = tmp_path / "digits.cache"
     assert run_cached(run_lar, "openvino", cache, "--fast-run").returncode == 0
-    shown = run_lar("cache", "show", str(cache)).stdout
-    assert "INFERENCE_PRECISION_HINT=f32" in shown
+    assert "INFERENCE_PRECISION_HINT=f32" in run_lar("cache", "show", str(cache)).stdout
     assert "the same: 6" in run_lar("cache", "diff", str(cache), str(cache)).stdout
     merged = run_lar("cache", "merge", str(cache), str(cache), "-o", str(cache) + "2")
     assert "this cache has one model and no algorithms to merge" in merged.stderr

@@ -60,8 +60,7 @@ def test_a_run_says_that_its_times_mean_nothing_and_gives_float64(
     quantised = found.tensor(types["QuantizeLinear"].outputs[0])
     assert quantised.dtype in ("int8", "uint8")
     assert quantised.quantization is not None
-    real = found.tensor(types["DequantizeLinear"].outputs[0])
-    assert real.dtype == "float64"
+    assert found.tensor(types["DequantizeLinear"].outputs[0]).dtype == "float64"
     assert {tensor.name for tensor in found} >= {"data", "logits"}
     produced = re.findall(r"^var(\d+) produced: name=(.*?) layout=", Path(text).read_text(), re.M)
     constants = {
@@ -129,8 +128,7 @@ def test_weights_in_a_file_of_their_own_are_read(tmp_path: Path) -> None:
 def test_an_operator_that_cannot_take_its_inputs_is_named(tmp_path: Path) -> None:
     text = "(float[4] x) => (y) { [product] y = MatMul(x, w) }"
     path = save(tmp_path, text, w=np.ones((3, 3), np.float32))
-    result = lar.run(path, engine="reference")
-    message = failure_of(result, 2).message
+    message = failure_of(lar.run(path, engine="reference"), 2).message
     assert "cannot compute MatMul of opset 17 with (4,), (3, 3): Unable to multiply" in message
 
 
@@ -160,8 +158,7 @@ def test_functions_of_a_model_are_computed(tmp_path: Path) -> None:
     text = """(float[4] x) => (y) { y = own.Twice(x) }
     <domain: "own", opset_import: ["": 17]>
     Twice (a) => (b) { two = Constant <value_float = 2.0> () b = Mul(a, two) }"""
-    found = run(save(tmp_path, text), X)
-    np.testing.assert_array_equal(found, 2 * X.astype(np.float64))
+    np.testing.assert_array_equal(run(save(tmp_path, text), X), 2 * X.astype(np.float64))
 
 
 # What the evaluator cannot compute, and the values that are more than one tensor
@@ -204,8 +201,7 @@ def test_a_loop_without_a_trip_gives_no_tensor_another_ones_place(tmp_path: Path
 @pytest.mark.parametrize("side", ["input", "output"])
 def test_a_scan_goes_along_other_axes_and_backwards(tmp_path: Path, side: str) -> None:
     attributes = f"scan_{side}_axes = [1], scan_{side}_directions = [1],"
-    sizes = "2, 5" if side == "input" else "5, 2"
-    text = text_of("scan", sizes=sizes, attributes=attributes)
+    text = text_of("scan", sizes="2, 5" if side == "input" else "5, 2", attributes=attributes)
     compare_dumps(save(tmp_path, text, s0=np.ones(2, "f4")))
 
 

@@ -186,8 +186,7 @@ def test_pairs_are_of_two_commands(report: Report) -> None:
 
 
 def test_a_page_has_the_same_tables(report: Report) -> None:
-    runs = [run_of(FIRST), run_of(SECOND)]
-    page = report(runs, "--html", "-")
+    page = report([run_of(FIRST), run_of(SECOND)], "--html", "-")
     assert "A 100.000 us, B 100.000 us" in page
     assert "A us" in page
 

@@ -42,8 +42,7 @@ def report_of(profile: Profile, table: str, **options: Any) -> Report:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_records_have_them(profile: Profile, name: str) -> None:
-    report = report_of(profile, name)
-    (table,) = (it for it in report.tables if it.name in (name, "types"))
+    (table,) = (it for it in report_of(profile, name).tables if it.name in (name, "types"))
     rows = ({key.lower(): value for key, value in row.items()} for row in rows_in(table))
     (own,) = (row for row in rows if row[TABLES[name][2].lower()] == "Concat")
     assert {it: own[f"{it} (us)"] for it in FIGURES} == pytest.approx(FIGURES)

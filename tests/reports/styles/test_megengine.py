@@ -159,8 +159,7 @@ def test_operators_can_be_chosen_by_dtype_where_an_input_has_none(own: Profile) 
 def test_confluence_has_bars_only_for_what_is_known(own: Profile) -> None:
     lines = lines_of(own, type=["ImmutableTensor"], confluence=True, print_only="device")
     assert len(lines) == 2 + 3
-    cells = [cell.strip() for cell in lines[2].split("|")]
-    assert cells[10:13] == ["N/A", "N/A", ""]
+    assert [cell.strip() for cell in lines[2].split("|")][10:13] == ["N/A", "N/A", ""]
     header = lines_of(own, type=["Nothing"], confluence=True, print_only="device")
     assert len(header) == 2
     assert header[0].startswith("| #   | time   | ratio   | time bar   |")
@@ -230,8 +229,7 @@ TIMES = [{"conv": 900, "relu": 100}, {"conv": 30, "relu": 6}, {"conv": 20, "relu
 
 def test_several_iterations_are_averaged_without_the_warm_up() -> None:
     profile = profile_of_times(TYPES, TIMES, step_us=2000, warmup=1, dispatch_us=3)
-    lines = lines_of(profile)
-    assert lines[:6] == [
+    assert lines_of(profile)[:6] == [
         MEANS,
         "",
         "-----------------  -----",
@@ -273,8 +271,7 @@ def test_an_operator_on_two_threads_takes_the_longer_time_on_one_their_sum() -> 
             Execution(0, 0, thread, 20, 50, 10, 0, 5, 1),
         )
         profile = Profile(operators=(operator,), steps=(Step(0, 0, 50),), executions=executions)
-        rows = build(profile, {}).tables[0].records
-        assert rows == (
+        assert build(profile, {}).tables[0].records == (
             ("total device time", total / 1e9, None),
             ("total host time", 5 / 1e9, None),  # one dispatch for both
         )

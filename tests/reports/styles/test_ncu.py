@@ -83,8 +83,7 @@ def test_the_table_of_the_roofline_is_the_default() -> None:
 
 def test_a_block_has_the_metrics_asked_for_laid_out_as_that_of_ncu() -> None:
     names = ("cpu__time_duration.sum", "cpu__launch_count", "cpu__roofline_bound")
-    text = build(two_operators(), {"metrics": names}).text
-    check_golden("ncu_metrics.txt", text)
+    check_golden("ncu_metrics.txt", build(two_operators(), {"metrics": names}).text)
     both = build(two_operators(), {"metrics": names, "view": ["roofline", "metrics"]})
     assert [table.name for table in both.tables] == ["roofline", "metrics"]
 

@@ -154,8 +154,7 @@ def test_a_filter_that_nothing_matches() -> None:
 
 def test_a_filter_chooses_by_the_names_of_operators() -> None:
     """By an operator's name: percentages are of what is listed."""
-    report = build(small_profile(), {"filter": "conv2|relu|wait"})
-    api, kernels = report.tables
+    api, kernels = build(small_profile(), {"filter": "conv2|relu|wait"}).tables
     assert [row[-1] for row in api.records] == ["LITE_wait"]
     assert [(row[0], row[1], row[-1]) for row in kernels.records] == [
         (98.6, 1_000_000, "Convolution"),
@@ -173,8 +172,7 @@ def test_order_and_top() -> None:
 def test_only_the_views_asked_for() -> None:
     report = build(small_profile(), {"view": ["os_runtime_rest", "computation"]})
     assert [table.name for table in report.tables] == ["computation"]
-    titles = [line for line in report.text.splitlines() if line.startswith("Generating")]
-    assert titles == [
+    assert [line for line in report.text.splitlines() if line.startswith("Generating")] == [
         "Generating Operating System Runtime API Statistics outside the iterations...",
         "Generating Operator Algorithm Statistics...",
     ]

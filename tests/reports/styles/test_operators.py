@@ -34,8 +34,7 @@ def names_in(profile: Profile, **options: object) -> list[object]:
 
 
 def test_text_has_the_first_rows_and_files_have_all(profile: Profile) -> None:
-    report = build(profile, {})
-    (table,) = report.tables
+    (table,) = build(profile, {}).tables
     assert len(table.rows) == len(profile.operators)
     cut = build(profile, {"top": 3})
     assert len(cut.tables[0].rows) == 3
@@ -95,8 +94,7 @@ def test_the_page_saves_a_trace_of_some_iterations(profile: Profile) -> None:
 def test_a_large_profile_has_a_small_page() -> None:
     profile = profile_of_layers(layers=40, iterations=60)
     assert len(format_html(build(profile, {})).encode()) < 300_000
-    trace = plot_of(profile, "Timeline").figures["data"]
-    assert len(trace) < 120_000
+    assert len(plot_of(profile, "Timeline").figures["data"]) < 120_000
 
 
 def said(profile: Profile) -> dict[str, str]:
@@ -129,8 +127,7 @@ def test_the_slowest_has_its_bounds_part_by_part() -> None:
     small = operator_of("a", "Conv", flops=1000, size_bytes=100)
     large = operator_of("b", "Conv", flops=int(PEAK.flops_per_second * 15e-6), size_bytes=100)
     made = profile_of_times({"a": "Conv", "b": "Conv"}, [{"a": 5, "b": 15}] * 3, step_us=24)
-    text = said(with_facts(replace(made, operators=(small, large)), peak=PEAK))["slowest"]
-    assert text == (
+    assert said(with_facts(replace(made, operators=(small, large)), peak=PEAK))["slowest"] == (
         "Conv, 100% of the operators' time in 2 operators, above all b (75%); of its time "
         "75% is bound by computing, 25% is far from both roofs"
     )

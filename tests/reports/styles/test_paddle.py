@@ -244,18 +244,16 @@ def test_rows_are_sorted_by_the_key(device: str, where: str, view: str) -> None:
         f"+{where}_total": "CBA",
         f"-{where}_min": "BAC",
     }
-    found = {key: "".join(names_of(profile, view, sort=key)) for key in orders}
-    assert found == orders
+    assert {key: "".join(names_of(profile, view, sort=key)) for key in orders} == orders
 
 
 def test_the_first_rows_and_the_matching_ones_keep_their_ratios(profile: Profile) -> None:
     whole = {row.name: row.cells for row in cells_of(profile, "operator") if row.level == 0}
     assert [*whole] == ["Conv", "Relu"]
-    parts = ["Relu dispatch", "Relu wait", "Relu compute"]
     for options in ({"filter": "^act$"}, {"filter": "Rel"}, {"top": 1, "sort": "+cpu_total"}):
         first, *others = cells_of(profile, "operator", **options)
         assert (first.name, first.cells) == ("Relu", whole["Relu"])
-        assert [row.name for row in others] == parts
+        assert [row.name for row in others] == ["Relu dispatch", "Relu wait", "Relu compute"]
     assert names_of(profile, "kernel", top=1) == ["Conv"]
     assert [row.calls for row in cells_of(profile, "kernel", filter="^wide$")] == [2]
     assert names_of(profile_of_layers(), "kernel", filter="^IM2COL") == ["IM2COL:X86_F32:192"]

@@ -104,8 +104,7 @@ def test_operators_that_nest_have_the_rest_of_their_time_to_themselves(
 def test_a_step_is_cut_into_buckets() -> None:
     overview = view_of(device_run(), "overview")
     (step,) = overview["performance"]
-    buckets = {each["name"]: each["value"] for each in step["children"]}
-    assert buckets == {
+    assert {each["name"]: each["value"] for each in step["children"]} == {
         **{"Kernel": 230, "Memcpy": 100, "Memset": 0, "Runtime": 400},
         **{"DataLoader": 50, "CPU Exec": 50, "Other": 170},
     }
@@ -119,8 +118,7 @@ def test_a_step_is_cut_into_buckets() -> None:
 
 @needs_plugin
 def test_kernels_belong_to_their_operators() -> None:
-    rows = rows_of(device_run())
-    times = {name: row["device_self_duration"] for name, row in rows.items()}
+    times = {name: row["device_self_duration"] for name, row in rows_of(device_run()).items()}
     assert times == {"Conv": 460, "Copy": 200}
     table, pie = view_of(device_run(), "kernel")
     assert [row[0] for row in table["data"]["rows"]] == ["gemm"]
@@ -138,8 +136,7 @@ def test_operators_by_input_shape() -> None:
         (operator.type, str([list(fact.shape) for fact in operator.inputs]))
         for operator in (profile.operators[it.operator] for it in profile.timed_executions)
     )
-    calls = {(row["name"], row["input_shape"]): row["calls"] for row in table["data"]}
-    assert calls == shapes
+    assert {(row["name"], row["input_shape"]): row["calls"] for row in table["data"]} == shapes
 
 
 @needs_plugin
@@ -189,8 +186,7 @@ def memory_run(device: str) -> Profile:
 @needs_plugin
 @pytest.mark.parametrize("device", ["cpu", "cuda0"])
 def test_memory_is_its_operators_and_has_a_duration(device: str) -> None:
-    profile = memory_run(device)
-    statistics, curve, events = view_of(profile, "memory")
+    statistics, curve, events = view_of(memory_run(device), "memory")
     title = "CPU" if device == "cpu" else "GPU0"
     taken = {row[0]: row[4] for row in statistics["rows"][title]}
     assert taken == {"Type0": 6, "Type1": 4, "Type2": 4, "Type3": 4}

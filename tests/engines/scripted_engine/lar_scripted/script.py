@@ -85,9 +85,8 @@ def spin() -> None:
 
 
 def flood() -> None:
-    lines = (b"engine noise " * 5 + b"\n") * 100
     for _ in range(4_000):
-        os.write(1, lines)
+        os.write(1, (b"engine noise " * 5 + b"\n") * 100)
 
 
 def fail() -> None:
@@ -356,8 +355,7 @@ class SleepingMeter:
         self.sources = NoiseSources(queue_delay=meter.sources.queue_delay)
 
     def read(self, *, ends: bool = False) -> Reading:
-        reading = self._meter.read(ends=ends)
-        return Reading(reading.queue_delay, math.nan)
+        return Reading(self._meter.read(ends=ends).queue_delay, math.nan)
 
 
 class FakeDriver(Driver):
