@@ -1,12 +1,16 @@
 """A reader of files in the FlatBuffers format, which several engines use for models.
 
-The reader checks every offset.
+The reader checks every offset. Many offsets may point to the same long vector or text, so the
+number of elements that are read is limited too.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+
+# How many elements of vectors and texts may be read, for each byte of the file and in addition.
+ELEMENTS_FOR_A_BYTE, MORE_ELEMENTS = 4, 100_000
 
 
 class Table:
@@ -15,8 +19,9 @@ class Table:
     A table that is missing in the file has no position and no fields, and its truth value is false.
     """
 
-    def __init__(self, data: memoryview, position: int | None) -> None:
-        self.data, self.position, self.fields_size = data, position or 0, 0
+    def __init__(self, data: memoryview, position: int | None, left: list[int]) -> None:
+        # `left`, which all tables of a file share, has the number of elements that may be read yet.
+        self.data, self.position, self.fields_size, self.left = data, position or 0, 0, left
         if position is not None:
             self.fields = position - self.number("<i", position)
             self.fields_size = self.number("<H", self.fields)
@@ -43,7 +48,7 @@ class Table:
         return None if position is None else position + self.number("<I", position)
 
     def table(self, index: int) -> Table:
-        return Table(self.data, self.pointed(index))
+        return Table(self.data, self.pointed(index), self.left)
 
     def blob(self, index: int, behind: int = 0) -> memoryview | None:
         """Return a vector of bytes, followed by the next `behind` bytes of the file.
@@ -61,10 +66,10 @@ class Table:
 
     def text(self, index: int) -> str:
         """Return a string; the string is empty if the field is missing in the file."""
-        *raw, end = self.blob(index, behind=1) or b"\0"
-        if end != 0:
+        raw = bytes(self.blob(index, behind=1) or b"\0")
+        if raw[-1] != 0:
             raise ValueError("a text does not end")
-        return bytes(raw).decode()  # a UnicodeDecodeError is a ValueError
+        return self._decode(raw[:-1])
 
     def integer(self, index: int, kind: str = "<I", default: int = 0) -> int:
         """Return an integer, or the default if the field is missing in the file."""
@@ -84,18 +89,29 @@ class Table:
     def tables(self, index: int) -> Iterator[Table]:
         """Yield the tables in a vector of tables."""
         for position in self._elements(index):
-            yield Table(self.data, position + self.number("<I", position))
+            yield Table(self.data, position + self.number("<I", position), self.left)
 
     def texts(self, index: int) -> Iterator[str]:
         """Yield the strings in a vector of strings."""
         for position in self._elements(index):
-            yield bytes(self._bytes_at(position + self.number("<I", position))).decode()
+            yield self._decode(self._bytes_at(position + self.number("<I", position)))
+
+    def _decode(self, raw: bytes | memoryview) -> str:
+        self._spend(len(raw))
+        return str(raw, "utf-8")  # a UnicodeDecodeError is a ValueError
+
+    def _spend(self, elements: int) -> None:
+        self.left[0] -= elements
+        if self.left[0] < 0:
+            raise ValueError("it points to the same bytes again and again")
 
     def _elements(self, index: int) -> range:
         start = self.pointed(index)
         if start is None:
             return range(0)
-        return range(start + 4, start + 4 + 4 * self.number("<I", start), 4)
+        count = self.number("<I", start)
+        self._spend(count)
+        return range(start + 4, start + 4 + 4 * count, 4)
 
 
 def open_root(data: memoryview) -> Table:
@@ -106,4 +122,5 @@ def open_root(data: memoryview) -> Table:
     """
     if len(data) < 4:
         raise ValueError("it is cut short")
-    return Table(data, int.from_bytes(data[:4], "little"))
+    left = ELEMENTS_FOR_A_BYTE * len(data) + MORE_ELEMENTS
+    return Table(data, int.from_bytes(data[:4], "little"), [left])

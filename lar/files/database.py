@@ -13,11 +13,13 @@ import errno
 import os
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
+import stat
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from urllib.parse import quote
 
 from lar.errors import LarError, UsageError, error_of_write, limit_of
+from lar.files.input_file import open_input
 from lar.files.locks import PATIENCE_SECONDS, WAIT, holder_of
 from lar.files.report_file import check_writable
 from lar.files.work_folders import error_of_full_disk
@@ -26,6 +28,11 @@ from lar.files.work_folders import error_of_full_disk
 STORE_ID = 0x6C617273  # "lars"
 
 HEAD = b"SQLite format 3\x00"
+# A store of lar has at most one row for ROW_BYTES of the file, and MORE_ROWS rows. Columns with
+# their default value take no bytes in a file, so a small file may have millions of rows.
+ROW_BYTES, MORE_ROWS = 100, 10_000
+# The last bytes of a journal that names another file. lar's own journals name no file.
+NAMES_FILE = bytes.fromhex("d9d505f920a163d7")
 
 # A table of stored columns, or an index of such columns. Anything else, such as a generated column,
 # may run any computation, even an endless one.
@@ -50,14 +57,37 @@ def refuse_no_database(place: str, flag: str) -> None:
         raise UsageError("is not a regular file", "give another file", flag=flag, subject=place)
 
 
+def check_journals(place: str) -> None:
+    """Refuse files beside a database that no store of lar leaves.
+
+    SQLite opens these files by itself. It would wait for a pipe for ever. At the end of a journal
+    may be the name of a file, which SQLite would delete (https://www.sqlite.org/fileformat2.html).
+
+    Raises:
+        UsageError: a file is not a regular file, or is a journal that names another file.
+    """
+    for suffix in ("-journal", "-wal", "-shm"):
+        beside, problem = os.path.realpath(place) + suffix, ""
+        with contextlib.suppress(OSError, UsageError):  # it has just gone, or SQLite reports it
+            if not stat.S_ISREG(os.lstat(beside).st_mode):
+                problem = "is not a regular file"
+            with open_input(beside) as file:
+                file.seek(-len(NAMES_FILE), os.SEEK_END)
+                if file.read() == NAMES_FILE:
+                    problem = "names a file, which SQLite would delete"
+        if problem:
+            raise UsageError(problem, "move it away, or give another store", subject=beside)
+
+
 @contextlib.contextmanager
 def open_database(place: str, *, create: bool) -> Iterator[sqlite3.Connection]:
     """Open a file with SQLite; `Database.prepare` checks the content.
 
     Raises:
         UsageError: the file is of another kind, is damaged, or may not be read or written.
-            LarError: the disk is full, or SQLite failed in another way.
+        LarError: the disk is full, or SQLite failed in another way.
     """
+    check_journals(place)
     mode = "rwc" if create else "rw"  # a write-protected file is opened for reading
     with contextlib.ExitStack() as stack:
         with explained(place):
@@ -156,12 +186,21 @@ class Database:
         if foreign := [name for name, sql in parts if sql and not PLAIN.fullmatch(str(sql))]:
             problem = f"the store is damaged: {foreign[0]!r} in it may compute something"
             raise refusal(problem, "restore a copy of it")
+        for name, count in self._counts(parts):
+            if count > MORE_ROWS + os.path.getsize(self.path) // ROW_BYTES:
+                raise refusal(f"the store is damaged: {count} rows of {name!r} are too many for it")
         if version > newest:
             problem = (
                 f"the store is of a newer lar: its schema is {version}, and this lar reads {newest}"
             )
             raise refusal(problem, "use the newer lar, or another store")
         return int(version)
+
+    def _counts(self, parts: Iterable[tuple[str, object]]) -> Iterator[tuple[str, int]]:
+        """Yield the name and the number of rows of each table in SQLite's list of tables."""
+        for name in [str(it) for it, sql in parts if str(sql).upper().startswith("CREATE TABLE")]:
+            quoted = name.replace('"', '""')
+            yield name, self._connection.execute(f'select count(*) from "{quoted}"').fetchone()[0]
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -27,6 +27,8 @@ from lar.records.run import ImageSettings, TensorInfo
 _GAP = rb"(?:\s|#[^\r\n]*[\r\n])"
 _NETPBM_HEADER = re.compile(rb"P([2356])" + (_GAP + rb"+(\d{1,9})") * 3 + _GAP)
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+# Each scan of a progressive JPEG goes over all pixels; usual files have about 10 scans.
+MOST_SCANS = 100
 _COMMENT = re.compile(rb"#[^\r\n]*")
 
 
@@ -56,6 +58,8 @@ def read_image(file: BufferedReader, path: str, wanted: str = "") -> tuple[Loade
         problem = "truncated or broken: the image ends before its end marker"
         raise input_error(path, problem) from None
     check_unpacked(3 * height * width, len(data), path, flag="--input")
+    if size_of is _size_of_jpeg and (scans := data.count(b"\xff\xda")) > MOST_SCANS:
+        raise input_error(path, f"has {scans} scans; at most {MOST_SCANS} are decoded")
     image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     if image is None:
         raise input_error(path, "cannot be decoded as an image")

@@ -92,6 +92,16 @@ def test_a_thumbnail_does_not_hide_that_a_jpeg_is_truncated(tmp_path: Path, fill
     refused("truncated", read_bytes, whole[:-2], tmp_path / "a.jpg")
 
 
+def test_a_jpeg_of_very_many_scans_is_not_decoded(tmp_path: Path) -> None:
+    flags = [cv2.IMWRITE_JPEG_PROGRESSIVE, 1]
+    data = cv2.imencode(".jpg", np.zeros((8, 8, 3), np.uint8), flags)[1].tobytes()
+    assert read_bytes(data, tmp_path / "a.jpg").array.shape == (1, 8, 8, 3)
+    place = data.rindex(b"\xff\xda")
+    more = data[:place] + data[place:-2] * 100 + data[-2:]
+    scans = more.count(b"\xff\xda")
+    refused(f"has {scans} scans; at most 100", read_bytes, more, tmp_path / "b.jpg")
+
+
 def test_a_size_that_the_file_cannot_hold_is_not_allocated(tmp_path: Path) -> None:
     jpeg, png = (bytearray(cv2.imencode(s, picture(8, 8))[1].tobytes()) for s in (".jpg", ".png"))
     frame = jpeg.find(b"\xff\xc0")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from lar.engines.engine import ONE_BLAS_THREAD, Defect, Engine, Method, late, late_value
-from lar.engines.formats import is_onnx
+from lar.engines.formats import ONNX, format_in, is_onnx, read_head
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,8 +40,12 @@ class OnnxFileEngine(Engine):
     def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
         from lar.engines.onnx_file.fields import check_external_data
 
-        allowed = str(settings.get("allow_external_data", ""))
-        check_external_data(path, allowed.splitlines())
+        check_external_data(path, allowed_in(settings))
+
+
+def allowed_in(settings: Mapping[str, Any]) -> list[str]:
+    """Return the folders outside the model's folder from which weights may be read."""
+    return str(settings.get("allow_external_data", "")).splitlines()
 
 
 def by_format(of_onnx: Method, place: str) -> Method:
@@ -96,7 +100,10 @@ class OwnFormatEngine(OnnxFileEngine):
         return of_format.read_model_at(self, path, shapes)
 
     def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
-        if is_onnx(path):
+        from lar.engines.onnx_file.fields import Place, check_folder
+
+        for name in () if is_onnx(path) else self.files_beside(path):  # it may be a link
+            check_folder(Place("", name, 0, 0), path, allowed_in(settings))
+        # The engine may read a file as ONNX even if its name has the suffix of the own format.
+        if format_in(read_head(path)) in (None, ONNX):
             super().check_model(path, settings)
-        else:
-            self.files_beside(path)

@@ -148,7 +148,8 @@ class Message:
 
     def __init__(self, kind: str, data: bytes | memoryview = b"", **values: Any) -> None:
         # Fields that were decoded or assigned are in `__dict__`.
-        self.__dict__.update(values, kind=kind, _data=memoryview(data), _fields=None)
+        self.__dict__.update(kind=kind, _data=memoryview(data), _fields=None, _is_merged=False)
+        self.__dict__.update(values)
 
     if TYPE_CHECKING:
 
@@ -165,7 +166,10 @@ class Message:
         if not kind.is_repeated:
             value = found[-1] if found else DEFAULTS.get(kind.type)
             if kind.type in SCHEMA and len(found) != 1:  # a repeated message is merged
-                value = Message(kind.type, b"".join(it._data for it in found))
+                if found and self._is_merged:  # each level of a file could copy all its bytes
+                    raise ValueError(f"a {kind.type} in several parts, inside such a message")
+                merged = b"".join(it._data for it in found)
+                value = Message(kind.type, merged, _is_merged=bool(found))
         # Bytes are not kept in memory, as they may be weights.
         if kind.is_repeated or (found and kind.type != "bytes"):
             self.__dict__[name] = value
@@ -202,7 +206,11 @@ class Message:
         if kind.type == "text":
             return [str(data, "utf-8")]
         if wire == BYTES:
-            return [bytes(data) if kind.type == "bytes" else Message(kind.type, data)]
+            return [
+                bytes(data)
+                if kind.type == "bytes"
+                else Message(kind.type, data, _is_merged=self._is_merged)
+            ]
         if kind.type in FORMATS:
             size = struct.calcsize(FORMATS[kind.type])
             data = data[: len(data) // size * size]
@@ -484,11 +492,11 @@ def check_external_data(model: Path, allowed: Sequence[str] = ()) -> None:
 
 
 def subject_of(place: Place, model: Path) -> str:
-    return f"{model}: tensor {place.tensor!r}"
+    return f"{model}: tensor {place.tensor!r}" if place.tensor else str(model)
 
 
 def check_folder(place: Place, model: Path, allowed: Sequence[str]) -> None:
-    """Refuse a tensor whose data is in a file outside the allowed folders.
+    """Refuse a tensor, or a weight file without tensors' names, outside the allowed folders.
 
     Raises:
         UsageError: the file is outside the allowed folders; the error names the tensor.

@@ -38,7 +38,7 @@ from lar.engines.onnx_file.fields import (
 from lar.engines.onnxruntime.providers import one_line
 from lar.engines.onnxruntime.saving import open_saved, save_optimized
 from lar.errors import UsageError, writing
-from lar.files.input_file import read_input
+from lar.files.input_file import open_input, read_input
 from lar.files.locks import locked
 from lar.files.report_file import OutputFile
 from lar.files.work_folders import remove_leftovers, work_folder
@@ -110,14 +110,26 @@ def read_cache(path: str | Path) -> ModelCache:
         is_whole = False
     if not is_whole:
         raise caches.damaged(path, "ONNX Runtime")
-    try:
-        size = (folder_of(path) / cache.data).stat().st_size if cache.data else 0
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise refusal(path, f"its file {cache.data} cannot be read: {reason}") from None
-    if size != cache.data_bytes:
-        raise refusal(path, f"its file {cache.data} is cut short or changed")
+    if cache.data:
+        open_data(path, cache).close()
     return cache
+
+
+def open_data(path: str | Path, cache: ModelCache) -> BinaryIO:
+    """Open the second file of a cache, which must be a regular file beside the first.
+
+    Raises:
+        UsageError: the file cannot be read, is a link, or has another size.
+    """
+    place = folder_of(path) / cache.data
+    try:
+        file = open_input(place)
+    except UsageError as error:
+        raise refusal(path, f"its file {cache.data}: {error.problem}") from None
+    if place.is_symlink() or os.fstat(file.fileno()).st_size != cache.data_bytes:
+        file.close()
+        raise refusal(path, f"its file {cache.data} is cut short, changed or a link")
+    return file
 
 
 def refusal(path: str | Path, problem: str) -> UsageError:
@@ -150,8 +162,9 @@ class ModelCaches(caches.ModelCacheFiles):
             new, old = read_cache(path), read_if_there(place)
             # The second file is written first, so that it exists when the first file names it.
             if new.data:
-                with OutputFile(str(folder_of(place) / new.data), flag) as output:
-                    output.write((folder_of(path) / new.data).read_bytes())
+                second = OutputFile(str(folder_of(place) / new.data), flag)
+                with second as output, open_data(path, new) as file:
+                    output.write(file.read(new.data_bytes))
             super().copy(path, place, flag)
         remove_data(old, place, new)
 
@@ -200,8 +213,7 @@ def open_cached(driver: SessionDriver, path: Path) -> Any:
         made_for = cache.key if cache else None
         if caches.serves(driver, path, made_for, key) and cache:
             if cache.data:  # opened now, as another run may replace it before it is verified
-                file = os.open(folder_of(path) / cache.data, os.O_RDONLY | os.O_CLOEXEC)
-                driver.unverified = file, cache
+                driver.unverified = open_data(path, cache), cache
             model = SavedModel(cache.model, folder_of(path))
             try:
                 session = open_saved(driver, model)
@@ -336,8 +348,8 @@ def verify_data(driver: SessionDriver, _: object) -> None:
         UsageError: the second file is damaged; the error names the file.
     """
     if driver.unverified is not None:
-        (descriptor, cache), driver.unverified = driver.unverified, None
-        with open(descriptor, "rb") as file:
+        (file, cache), driver.unverified = driver.unverified, None
+        with file:
             if checksum_of(file) != cache.data_crc32:
                 place = str(driver.spec.settings[FAST_RUN_ALGO_POLICY.key])
                 raise refusal(place, f"its file {cache.data} is damaged")

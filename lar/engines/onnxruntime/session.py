@@ -18,6 +18,7 @@ import numpy as np
 
 from lar.engines.driver import Driver, LateOutputs, Meanings, phases_of
 from lar.engines.engine import importing
+from lar.engines.formats import begins_like_ort, read_head
 from lar.engines.onnx_file.fields import NUMBERS, Message, SavedModel, axes_of, open_model
 from lar.engines.onnx_file.tensors import dtype_of, tensor_of
 from lar.engines.onnxruntime import providers
@@ -241,7 +242,7 @@ class SessionDriver(Driver):
     def set_up(self) -> None:
         self.onnxruntime = import_onnxruntime()
         self.options = self.onnxruntime.SessionOptions()
-        self.device = ("cpu", 0)
+        self.device, self.model_format = ("cpu", 0), ""
         # The hooks of the options set these attributes.
         self.providers: list[str] = [providers.CPU]
         self.provider_options: dict[str, dict[str, str]] = defaultdict(dict)
@@ -313,6 +314,12 @@ class SessionDriver(Driver):
 
     def open_session(self, model: str | bytes) -> Any:
         """Return a session of a model, with the current options of the driver."""
+        head = read_head(Path(model)) if isinstance(model, str) else model
+        found = "ORT" if begins_like_ort(head) else "ONNX"
+        if found != self.model_format:
+            # Else ONNX Runtime would go by the suffix, and read a file that lar has not checked.
+            self.options.add_session_config_entry("session.load_model_format", found)
+            self.model_format = found
         return self.onnxruntime.InferenceSession(
             model,
             self.options,

@@ -107,6 +107,20 @@ def test_what_the_schema_lacks_and_packed_or_merged_fields_stay() -> None:
         found.no_such_field  # noqa: B018
 
 
+def test_a_message_in_parts_inside_such_a_message_is_refused() -> None:
+    """Else a file could make lar copy its bytes once for each level."""
+
+    def field(number: int, data: bytes) -> bytes:
+        return bytes([number << 3 | 2, len(data)]) + data
+
+    inside = field(6, b"") + field(6, b"")  # the graph of an attribute, in two parts
+    assert Message("Attribute", inside).g.node == []
+    graph = field(1, field(5, inside))
+    (node,) = Message("Attribute", field(6, graph) + field(6, b"")).g.node
+    with pytest.raises(ValueError, match="a Graph in several parts"):
+        node.attribute[0].g  # noqa: B018
+
+
 @given(st.binary(max_size=60))
 def test_bytes_that_are_no_message_are_a_value_error_and_nothing_else(data: bytes) -> None:
     try:
@@ -347,6 +361,22 @@ def test_what_only_protobuf_can_read_is_refused(folder: Path) -> None:
     path = folder / "m.onnx"
     path.write_bytes(content)
     refused("not an ONNX model, or a damaged one", check_external_data, path)
+
+
+def test_the_engine_reads_the_format_that_was_checked(folder: Path, run_lar: RunLar) -> None:
+    """The first bytes, or the suffix, are those of a format in which nothing is checked."""
+    model = as_weight(external("../secret.bin"))
+    model.ClearField("ir_version")
+    content = model.SerializeToString()
+    for suffix, head, flags, problem in (
+        (".pb", b"\x12\x08aaORTMbb\x08\x08", (), "the engine cannot load it"),
+        (".onnx", b"\x12\x08aaORTMbb\x08\x08", ("--engine", "onnxruntime"), "cannot load it"),
+        (".xml", b"\x12\x01a\x08\x08", ("--engine", "openvino"), "outside the model's folder"),
+    ):
+        path = folder / f"m{suffix}"
+        path.write_bytes(head + content)
+        done = run_lar(str(path), *flags, "--iter", "1", code=2)
+        assert problem in done.stderr
 
 
 COMMANDS = [

@@ -38,6 +38,7 @@ from tests.engines.onnxruntime.drivers import (
     run,
     save_external,
 )
+from tests.refusals import refused
 
 INT8 = MODELS / "int8.onnx"
 SMALL = MODELS / "multi_input.onnx"
@@ -263,9 +264,9 @@ def test_a_damaged_cache_is_refused_and_left_as_it_is(build: MakeDriver, place: 
     data = place.with_name(record.data)
     whole = data.read_bytes()
     for content, complaint in (
-        (whole[:-1], "is cut short or changed"),
-        (b"", "is cut short or changed"),
-        (None, "cannot be read: no such file or directory"),
+        (whole[:-1], " is cut short, changed or a link"),
+        (b"", " is cut short, changed or a link"),
+        (None, ": no such file"),
     ):
         data.unlink(missing_ok=True)
         if content is not None:
@@ -273,8 +274,15 @@ def test_a_damaged_cache_is_refused_and_left_as_it_is(build: MakeDriver, place: 
         before = content_of(place.parent)
         with pytest.raises(UsageError) as caught:
             build()
-        assert caught.value.message == f"{place}: its file {record.data} {complaint}"
+        assert caught.value.message == f"{place}: its file {record.data}{complaint}"
         assert content_of(place.parent) == before
+    os.mkfifo(data)
+    refused("is not a regular file", build)
+    data.unlink()
+    (place.parent / "other").write_bytes(whole)
+    data.symlink_to("other")
+    refused("or a link", build)
+    data.unlink()
     # Of the same size: found before the first iteration, not when the model is loaded.
     data.write_bytes(whole[:1000] + bytes([whole[1000] ^ 1]) + whole[1001:])
     driver = build()

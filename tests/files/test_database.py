@@ -1,0 +1,74 @@
+"""What SQLite would do for a file of a stranger, and lar does not let it do."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from lar.files.database import MORE_ROWS, NAMES_FILE, open_database
+from lar.results.store import open_store, save
+from tests.conftest import RunLar
+from tests.refusals import refused
+from tests.results.made_results import make_result
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    place = tmp_path / "store.sqlite"
+    save(make_result([0.01]), store=str(place))
+    return place
+
+
+def journal_naming(path: Path, store: Path) -> bytes:
+    """Return a journal that is to be rolled back, and after which SQLite deletes a file."""
+    content, name = store.read_bytes(), bytes(path)
+    page = int.from_bytes(content[16:18], "big")
+    header = [0, 1, len(content) // page, 512, page]
+    numbers = b"".join(number.to_bytes(4, "big") for number in header)
+    end = [len(name), sum(name)]
+    behind = b"".join(number.to_bytes(4, "big") for number in end)
+    first = ((1 << 30) // page + 1).to_bytes(4, "big")
+    return (NAMES_FILE + numbers).ljust(512, b"\0") + first + name + behind + NAMES_FILE
+
+
+def test_a_journal_deletes_no_file_that_it_names(
+    store: Path, tmp_path: Path, run_lar: RunLar
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("x")
+    journal = Path(f"{store}-journal")
+    journal.write_bytes(journal_naming(file, store))
+    link = tmp_path / "link.sqlite"
+    link.symlink_to(store)
+    for place in (store, link):
+        done = run_lar("history", "list", "--store", str(place), code=2)
+        assert f"{journal}: names a file, which SQLite would delete" in done.stderr
+    assert file.exists()
+    with closing(sqlite3.connect(store)) as connection:  # SQLite alone does delete it
+        connection.execute("select count(*) from results")
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("suffix", ["-journal", "-wal", "-shm"])
+def test_files_beside_a_database_are_regular_files(store: Path, suffix: str) -> None:
+    beside = Path(f"{store}{suffix}")
+    os.mkfifo(beside)
+    refused("is not a regular file", open_database(str(store), create=False).__enter__)
+    beside.unlink()
+    beside.symlink_to("/dev/zero")
+    refused("is not a regular file", open_database(str(store), create=False).__enter__)
+
+
+def test_a_small_file_with_many_rows_is_damaged(store: Path) -> None:
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.executescript(
+            "drop table results; create table results (id integer primary key);"
+            "insert into results with recursive n(i) as"
+            "  (select 1 union all select i + 1 from n where i < 30000) select i from n"
+        )
+    assert os.path.getsize(store) < 100 * (30_000 - MORE_ROWS)
+    refused("30000 rows of 'results' are too many", open_store(str(store)).__enter__)
