@@ -163,7 +163,7 @@ def prune_results(arguments: argparse.Namespace) -> int:
     selection = replace(selection_of(arguments), ids=tuple(arguments.ids), before=before)
     if selection == Selection() and arguments.keep is None:
         raise UsageError(
-            "no flag chooses the results to remove", "give --older-than, --keep, --tag or numbers"
+            "no results to remove are chosen", "give --older-than, --keep, --tag or result numbers"
         )
     with open_store(arguments.store) as store:
         known = {entry.id for entry in store.entries(Selection(ids=selection.ids))}

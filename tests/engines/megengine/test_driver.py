@@ -68,7 +68,7 @@ def test_a_damaged_name_is_found_before_anything_is_timed(
     data[bit // 8] ^= 1 << bit % 8
     (tmp_path / "model.mge").write_bytes(data)
     done = run_lar(str(tmp_path / "model.mge"), "--iter", "1", "--driver", driver)
-    check_error(done, 2, "model.mge: ", "damaged", "copy or export it again")
+    check_error(done, 2, "model.mge: ", "damaged", "copy or export the model again")
     assert "load model" not in done.stdout
     assert "Traceback" not in done.stderr
 
