@@ -209,7 +209,7 @@ def memory_error(error: BaseException) -> LarError | None:
         return None
     library = isinstance(error, (ImportError, OSError)) and "failed to map segment" in str(error)
     what = f"out of memory for a library: {first_line(error)}" if library else "out of memory"
-    return LarError(what, "close other programs, or raise the limit: ulimit -v unlimited")
+    return LarError(what, "close other programs, or raise the memory limit: ulimit -v unlimited")
 
 
 def is_nearly_used(limit: int) -> bool:

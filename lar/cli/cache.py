@@ -124,5 +124,5 @@ def files_of_all(paths: Sequence[str]) -> AnyCacheFiles:
     """
     first, *others = (files_of(path) for path in paths)
     if any(kind is not first for kind in others):
-        raise UsageError("the files are caches of two engines", subject=", ".join(paths))
+        raise UsageError("the files are caches of different engines", subject=", ".join(paths))
     return first

@@ -80,7 +80,7 @@ def main(arguments: argparse.Namespace) -> int:
     reports = [(form_of(name, arguments.format), name, "--report") for name in arguments.report]
     if arguments.format and all(map(form_named, arguments.report)):
         flag = f"--format {arguments.format}"
-        raise UsageError("no file of --report needs it", "add --report -", flag=flag)
+        raise UsageError("the file suffixes already set the format", "add --report -", flag=flag)
     with contextlib.ExitStack() as stack:
         sides = [*map(side_of, (arguments.actual, arguments.expected, *arguments.others))]
         if arguments.scheduler:

@@ -108,7 +108,7 @@ def plot_results(arguments: argparse.Namespace) -> int:
         entries = store.entries(selection_of(arguments))
     report = report_course(entries)
     if not report.tables[0].rows:
-        raise UsageError("the chosen results have no times", "`lar history list` lists the results")
+        raise UsageError("no chosen result has latencies", "`lar history list` lists the results")
     with open_reports(vars(arguments), read=[store.path]) as files:
         files.write(report, prints=not files.files)
     if files.files and files.console is sys.stdout:
@@ -121,7 +121,7 @@ def add_results(arguments: argparse.Namespace) -> int:
     paths = [split_name(word)[1] for word in arguments.files] if arguments.tag is None else []
     if store_path := next((path for path in paths if path != "-" and is_database(path)), None):
         hint = "`lar history import` keeps the tags; --tag TAG replaces all of them"
-        raise UsageError("is a store: tags of its results would be lost", hint, subject=store_path)
+        raise UsageError("is a store: its results would lose their tags", hint, subject=store_path)
     # The rows are made before the store is locked, one result at a time.
     results = read_completed(arguments.files, arguments.model, arguments.machine)
     rows = [row_of(it, arguments.tag or "") for it in results]
@@ -163,7 +163,7 @@ def prune_results(arguments: argparse.Namespace) -> int:
     selection = replace(selection_of(arguments), ids=tuple(arguments.ids), before=before)
     if selection == Selection() and arguments.keep is None:
         raise UsageError(
-            "no flag chooses the results to remove", "give --older-than, --keep, --tag or numbers"
+            "no results to remove are chosen", "give --older-than, --keep, --tag or result numbers"
         )
     with open_store(arguments.store) as store:
         known = {entry.id for entry in store.entries(Selection(ids=selection.ids))}
@@ -216,7 +216,7 @@ def check_results(arguments: argparse.Namespace) -> int:
     is_stored = arguments.run_words is None and not arguments.files
     if is_stored and arguments.tag == arguments.baseline:
         raise UsageError(
-            "is the baseline too", "give the tag of new runs", flag=f"--tag: {arguments.tag}"
+            "is the baseline too", "give the tag of runs to check", flag=f"--tag: {arguments.tag}"
         )
     with open_store(arguments.store) as store:
         require_tag(store, arguments.baseline)
@@ -270,7 +270,7 @@ def new_results(
     tag, base = arguments.tag, arguments.baseline
     entries = [each for each in store.entries(Selection(tag=tag or None)) if each.tag != base]
     if not entries and tag:
-        hint = "give the tag of new runs"
+        hint = "give the tag of runs to check"
         raise UsageError("no stored result has this tag", hint, flag=f"--tag {tag}")
     if not entries:
         raise UsageError(

@@ -177,7 +177,7 @@ def check_transform(expression: str) -> None:
     except (SyntaxError, ValueError) as error:
         raise UsageError(
             f"is not a Python expression: {error}",
-            "write it as 'data / np.std(data)'",
+            "an example of an expression: 'data / np.std(data)'",
             flag=f"--input-transform {expression!r}",
         ) from None
 
@@ -194,7 +194,7 @@ def read_lists(data: Sequence[str]) -> list[str]:
         if text.startswith("@"):
             lines = [*filter(None, read_lines(text[1:], "-d @LIST", what="list"))]
         if not lines:
-            raise UsageError("is empty", "write a testcase on each line", flag=f"-d {text}")
+            raise UsageError("is empty", "write one testcase on each line", flag=f"-d {text}")
         found += lines
     return found
 

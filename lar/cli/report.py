@@ -96,7 +96,7 @@ def report(arguments: argparse.Namespace) -> int:
     style = STYLES[name]
     if arguments.output:
         raise UsageError(
-            "goes with --export", "--csv, --json or --html write a report", flag="--output"
+            "works only with --export", "--csv, --json or --html write a report", flag="--output"
         )
     paths = [arguments.profile, *filter(None, [arguments.other]), *arguments.more]
     check_paths(paths, name, style)

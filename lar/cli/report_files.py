@@ -139,7 +139,7 @@ def check_places(
     on_stdout = [output.flag for output in outputs if output.to_stdout]
     if len(on_stdout) > 1:
         raise UsageError(
-            f"{on_stdout[0]} and {on_stdout[1]} go to the same place", "give each flag its own path"
+            f"{on_stdout[0]} and {on_stdout[1]} both write to stdout", "give each flag its own path"
         )
     files = [Place(output.name, output.flag) for output in outputs if not output.to_stdout]
     refuse_clashes([*places, *files], read)

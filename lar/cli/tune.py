@@ -39,8 +39,8 @@ def main(arguments: argparse.Namespace) -> int:
     options = {key: value for key, value in vars(arguments).items() if key in BENCH_KEYS}
     for each in (SETTINGS, FORCE):
         if each.is_given(options):
-            hint = "leave it out; `lar bench` compares settings"
-            raise UsageError("`lar tune` cannot start from settings", hint, flag=each.flag)
+            hint = "leave the flag out; `lar bench` compares settings files"
+            raise UsageError("`lar tune` reads no settings file", hint, flag=each.flag)
     from lar.cli.tune_search import search_all
 
     return search_all(arguments, options)

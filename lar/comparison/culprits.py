@@ -135,12 +135,12 @@ class Prover:
         """
         operators, actual = self.operators(0), tensor_of(pair.actual)
         if pair.actual not in self.fed[0] and operators.find_missing([actual]):
-            raise LarError(f"the engine of {self.letters[0]} cannot run this operator by itself")
+            raise LarError(f"the engine of side {self.letters[0]} cannot run this operator alone")
         before = self.values_before(pair.actual)
         named = {tensor_of(it.actual).name: array for it, array in before.items()}
         array = operators.compute(actual, named)
         if squeezed(array.shape) != squeezed(actual.shape):
-            raise LarError(f"run alone, it gives shape {array.shape}")
+            raise LarError(f"run alone, the operator returns shape {array.shape}")
         found = self.measure.measure_alone(pair, array, before, self.compared)
         return Alone(found, frozenset(region_of(pair.actual, self.fed_before(pair.actual, 0))))
 

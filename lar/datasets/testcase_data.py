@@ -156,7 +156,7 @@ def image_settings(
     """
     pictures = [text for text in texts if text.lower().endswith(IMAGES)]
     if packing.resize and not pictures:
-        raise UsageError(f"{'; '.join(texts)} is not an image", flag="--resize-input")
+        raise UsageError(f"no file is an image: {'; '.join(texts)}", flag="--resize-input")
     info = next((info for info in infos if len(info.shape) == 4), None)
     if not pictures or info is None:
         return given

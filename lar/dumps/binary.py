@@ -448,7 +448,7 @@ def write_tensor(path: Path, array: Array, name: str) -> None:
     element = BY_DTYPE.get(array.dtype.name)
     if element is None or array.ndim > AXES:
         what = f"{array.ndim} axes" if element else f"the dtype {array.dtype.name}"
-        raise DumpError(f"MegEngine's tensor files cannot hold {what}", subject=path)
+        raise DumpError(f"MegEngine's tensor files cannot hold arrays with {what}", subject=path)
     meaning = parse_name(name)
     if meaning and meaning.variable.dtype == element.name in DECLARED["Int32"]:
         narrow = array.astype("<i4")

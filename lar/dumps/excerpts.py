@@ -80,7 +80,7 @@ def open_text(path: Path) -> Dump:
     text = data.decode(errors="replace").replace("\r\n", "\n").rstrip()
     blocks = {header.path.name: (header, excerpt) for header, excerpt in blocks_in(text)}
     if not blocks:
-        raise DumpError("holds no whole tensor", "write a new dump with --io-dump", subject=path)
+        raise DumpError("holds no complete tensor", "write a new dump with --io-dump", subject=path)
     index = index_of(header for header, _ in blocks.values())
     index = replace(index, complete=not text.rpartition("\n")[2].startswith(UNFINISHED))
     return Dump(str(path), index, lambda it: np.array(blocks[it.key][1]), excerpts=True)

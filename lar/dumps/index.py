@@ -118,10 +118,10 @@ def reader_of(folder: Path) -> Callable[[DumpedTensor], Stored]:
 
     def read(tensor: DumpedTensor) -> Stored:
         if os.path.basename(tensor.key) != tensor.key:
-            raise DumpError(f"an indexed file is outside the dump: {tensor.key}", subject=folder)
+            raise DumpError(f"the index names files outside the dump: {tensor.key}", subject=folder)
         stored = read_tensor(folder / tensor.key)[1]
         if stored.raw.shape != tuple(tensor.shape):
-            problem = f"holds an array {stored.raw.shape}, not {tensor.shape} as its index says"
+            problem = f"holds an array {stored.raw.shape}, but the index says {tensor.shape}"
             raise DumpError(problem, "dump again, or remove the index", subject=folder / tensor.key)
         return stored
 

@@ -380,7 +380,7 @@ class Engine(abc.ABC):
             UsageError: the file is not a model, or is damaged, or the engine can count FLOPs only
                 for the shapes in the file.
         """
-        problem = f"{self.title} counts FLOPs for the shapes in the file alone"
+        problem = f"{self.title} counts FLOPs only for the shapes in the model file"
         raise UsageError(problem, "remove --input, --shape and --batch-size")
 
     @abc.abstractmethod

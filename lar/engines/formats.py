@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # The hint of an error about a damaged model file.
-BROKEN = "copy or export it again"
+BROKEN = "copy or export the model again"
 
 # The number of bytes at the beginning of a file that are enough to recognise its format.
 HEAD_SIZE = 64

@@ -200,7 +200,7 @@ class Farm:
         known = {address: identity_of(facts) for address, facts in self._machines.items()}
         alike = tuple(each for each in able if known.get(each) == identity_of(machine))
         if not alike:
-            problem = "no worker has a machine like the one that was measured before"
+            problem = "no worker's machine is like the machine that lar measured before"
             raise LarError(problem, "results of different machines are never mixed", flag=FLAG)
         return alike
 

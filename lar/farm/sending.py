@@ -157,7 +157,7 @@ class Sending:
                 try:
                     content = json.dumps(self.name_all(json.loads(content), answer.root)).encode()
                 except ValueError:
-                    raise LarError("the worker has sent no profile", subject=path) from None
+                    raise LarError("the worker has sent a damaged profile", subject=path) from None
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
             with OutputFile(path, "") as file:
                 file.write(content)
@@ -176,7 +176,7 @@ class Sending:
         for name in beside:
             if os.path.isabs(name):
                 problem = f"its weights are in {name}, and other machines have no such path"
-                raise UsageError(problem, "use paths relative to the model's folder", subject=model)
+                raise UsageError(problem, "export the weights beside the model", subject=model)
             path = os.path.normpath(os.path.join(os.path.dirname(model), name))
             if os.path.isfile(path):
                 self.add(path)
@@ -281,7 +281,7 @@ def check_place(place: str) -> str:
         LarError: the path leads out of the folder.
     """
     if posixpath.normpath(place) != place or place.startswith(("/", "..")) or "\0" in place:
-        raise LarError("is outside the folder of the run", subject=place)
+        raise LarError("is outside the folder of the job", subject=place)
     return place
 
 

@@ -208,7 +208,7 @@ def _find_subjects(given: Sequence[tuple[TensorInfo, Given]], image: ImageSettin
     subjects = pictures or {info.name for info, it in pairs if images.takes_settings(it, info)}
     if not subjects:
         hint = "feed an image file, or an array of 3 or 4 axes from a file"
-        raise UsageError("no image is fed to which this flag could apply", hint, flag=flags[0])
+        raise UsageError("the flag changes images, and no image is fed", hint, flag=flags[0])
     return subjects
 
 

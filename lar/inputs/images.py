@@ -302,7 +302,7 @@ def _resize(pixels: Array, size: tuple[int, int], where: str) -> Array:
     height, width = size
     count, _, _, channels = pixels.shape
     if height < 1 or width < 1:
-        raise UsageError(f"{height}x{width} is not a size", flag="--resize")
+        raise UsageError(f"{height}x{width} has a side of less than 1 pixel", flag="--resize")
     check_memory(count * height * width * channels * 8, f"{where}: --resize {height}x{width}")
     if pixels.dtype not in (np.uint8, np.uint16, np.int16, np.float32, np.float64):
         pixels = pixels.astype(np.float32)

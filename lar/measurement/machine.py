@@ -360,7 +360,7 @@ def read_model_file(path: Path) -> ModelFile:
     found, sums = digest.hexdigest(), read_checksums(checksum_place(path))
     if sums and found not in sums:
         raise UsageError(
-            f"its content is damaged: its SHA-256 is not in {path.name}.sha256",
+            f"the file is damaged or has changed: its SHA-256 is not in {path.name}.sha256",
             "copy or export the model again; if the model changed, remove the .sha256 file",
             subject=path,
         )

@@ -105,7 +105,7 @@ def parse_values(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[s
         if option.is_for_command_line and is_set(value):
             raise UsageError("works only on the command line", "leave it out", flag=option.flag)
         if option.key in values:
-            raise UsageError(f"{option.key} and {option.alias} name one option", "give one of them")
+            raise UsageError(f"{option.key} and {option.alias} set the same option", "give one")
         values[option.key] = parse_value(option, value)
     return values
 

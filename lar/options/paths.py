@@ -83,7 +83,7 @@ def refuse_clash(first: Place, second: Place) -> None:
         taken = min(first, second, key=lambda place: (bool(place.flag), not place.what))
         if not taken.what:
             raise UsageError(
-                f"{first.flag} and {second.flag} go to the same place, {second.path}",
+                f"{first.flag} and {second.flag} both write to {second.path}",
                 "give each flag its own path",
             )
         written = second if taken is first else first
@@ -92,7 +92,7 @@ def refuse_clash(first: Place, second: Place) -> None:
         )
     for inner, outer in ((first, second), (second, first)):
         if inner.flag and is_below(inner.path, outer.path):
-            what = outer.what or f"where {outer.flag} goes"
+            what = outer.what or f"into which {outer.flag} writes"
             raise UsageError(
                 f"is inside {outer.path}, {what}",
                 "choose a path outside of that folder",

@@ -311,8 +311,8 @@ def check_times(asked: Asked) -> None:
         seconds = option.of(asked.values)
         if limit is not None and seconds is not None and limit <= seconds:
             raise UsageError(
-                f"{limit:g} s is no more than {option.flag} {seconds:g}: the run would be ended "
-                "before it has measured",
+                f"{limit:g} s is not more than {option.flag} {seconds:g}: lar would stop the run "
+                "before the measurement is complete",
                 "raise --timeout",
                 flag=table.TIMEOUT.flag,
             )

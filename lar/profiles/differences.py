@@ -257,8 +257,8 @@ def check_comparable(first: Profile, other: Profile) -> None:
         )
     if not are_of_one_command(first, other):
         raise UsageError(
-            f"{about} was made by another command than the first profile of its side",
-            "give a profile of A, then a profile of B, and so on",
+            f"{about} and the first profile of the same side come from different commands",
+            "give profiles of side A and of side B in turn: A B A B",
         )
 
 

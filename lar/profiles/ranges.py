@@ -173,7 +173,7 @@ def add_range(path: str, t0_ns: int, named: NamedRange) -> None:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise UsageError(
-            f"the range {named.name!r} cannot be added: {reason}", subject=path
+            f"the range {named.name!r} cannot be written: {reason}", subject=path
         ) from None
 
 

@@ -375,8 +375,8 @@ def decode_profile(data: bytes, name: str) -> Profile:
     if (schema := bytes(keys.get("schema", b"")).strip(b'"').decode()) != PROFILE_SCHEMA:
         problem, hint = "is JSON, but not a profile that lar knows", FOREIGN_HINT
         if schema.startswith("lar.profile/"):
-            problem, hint = f"has the schema {schema!r}", "a later lar reads it"
-        raise UsageError(f"{problem}; this lar reads {PROFILE_SCHEMA}", hint, subject=name)
+            problem, hint = f"has the schema {schema!r}", "a later version of lar can read the file"
+        raise UsageError(f"{problem}; this lar reads schema {PROFILE_SCHEMA}", hint, subject=name)
     file = msgspec.json.decode(data, type=TraceFile)
     records = EventRecords()
     records.add(file.events)

@@ -849,12 +849,12 @@ class RunResult(Ran, Made):
         JSON.
 
         Raises:
-            LarError: the outputs were not kept.
+            LarError: the result contains no outputs.
         """
         arrays: Arrays | None = vars(self).get("_arrays")
         if arrays is None:
-            hint = "lar.run(..., keep_outputs=True) keeps them"
-            raise LarError("the outputs were not kept", hint)
+            hint = "lar.run(..., keep_outputs=True) keeps the outputs"
+            raise LarError("the result contains no outputs", hint)
         return arrays
 
     def rows(self) -> list[dict[str, float | None]]:

@@ -233,7 +233,7 @@ def plan_scenario(model: str, scenario: Scenario, values: Mapping[str, Any]) -> 
     """
     if scenario.name == "server" and scenario.target_rate is None:
         problem = "the scenario server needs the rate at which queries arrive"
-        hint = "give it, in queries a second: --target-rate 20"
+        hint = "give the rate in queries per second: --target-rate 20"
         raise UsageError(problem, hint, flag="--scenario")
     if values.get("warmup_iter") == 0:
         problem = "a scenario needs a warm-up, which shows how many queries there can be"
@@ -243,5 +243,5 @@ def plan_scenario(model: str, scenario: Scenario, values: Mapping[str, Any]) -> 
     if spec.items or spec.cases:
         what = "a data set" if spec.items else "testcases"
         problem = f"does not go with {what}: each query is fed the same input"
-        raise UsageError(problem, "give the input of one iteration", flag="--scenario")
+        raise UsageError(problem, "give data for one iteration only", flag="--scenario")
     return replace(spec, scenario=scenario, iterations=MOST_ITERATIONS // spec.runners)

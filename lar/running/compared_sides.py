@@ -144,7 +144,7 @@ def model_run(text: str, model: str, options: dict[str, Any]) -> ModelRun:
     count = source_of(model).case_count
     judged = {"disable_assert_throw": True} if count else {}
     if SCHEDULER.key in options:
-        raise UsageError("is for all sides", "give this flag outside quotes", flag=SCHEDULER.flag)
+        raise UsageError("is for all sides", "put this flag after the sides", flag=SCHEDULER.flag)
     label = options.pop(ON.key, "")
     return ModelRun(text, model, {**judged, **options}, count, label=label)
 
@@ -327,10 +327,10 @@ class SideRuns:
         if len(self.sides) == len(counts) == 2 and counts[0] == counts[1]:
             return self.specs[1].item_names
         number, spec = next(each for each in self.specs.items() if each[1].items)
-        others = "only two sides can have" if len(self.sides) > 2 else "the other side lacks such"
+        others = "only two sides can use a" if len(self.sides) > 2 else "no other side has an equal"
         raise UsageError(
             f"--input {';'.join(spec.inputs)} is a data set of "
-            f"{count_of(len(spec.items), 'item')}, but {others} a data set",
+            f"{count_of(len(spec.items), 'item')}, but {others} data set",
             "give the data set to both sides, or run each side with --bin-out-dump DIR and "
             "compare the folders",
             subject=self.models[number].source,
@@ -407,7 +407,7 @@ class SideRuns:
             fed = next(filter(None, (inputs_of(dump, infos) for dump in settled)), {})
             if not fed and not all(info.optional for info in infos):
                 problem, subject = "does not hold the inputs of its run", settled[0].source
-                raise UsageError(problem, "give --input with the data of that run", subject=subject)
+                raise UsageError(problem, "give the run's inputs with --input", subject=subject)
             given = GivenInputs(rename_inputs(fed, infos, spec.model), folder)
             return replace(spec, inputs=given.items), ""
         last = self.specs[max(self.specs)]
@@ -550,7 +550,7 @@ def rename_inputs(
     if len(names) != len(fed):
         takes = f"takes {count_of(len(names), 'input')} ({', '.join(names)})"
         problem = f"{takes}, and the sides {len(fed)} ({', '.join(fed)})"
-        raise UsageError(problem, "name a model with the same inputs", subject=model)
+        raise UsageError(problem, "give a model that takes the sides' inputs", subject=model)
     return dict(zip(names, fed.values(), strict=True))
 
 

@@ -65,7 +65,7 @@ class IsolatedOperators:
         if (1, *output.shape[1:]) == array.shape:  # a loop computes this same value in each round
             array = np.repeat(array, output.shape[0], axis=0)
         if array.shape != tuple(output.shape):
-            raise LarError(f"the operator alone gives {array.shape}, not {tuple(output.shape)}")
+            raise LarError(f"alone, the operator returns {array.shape}, not {tuple(output.shape)}")
         return array
 
     def ask(self, output: str, values: Mapping[str, Array | None]) -> Array:
@@ -111,11 +111,11 @@ def spec_of_dump(index: DumpIndex) -> RunSpec:
             add this name.
     """
     if not index.model or not index.engine:
-        raise UsageError("is a dump that names no model whose operators can be run")
+        raise UsageError("is a dump that does not name the model and the engine of its run")
     if not Path(index.model).exists():
-        raise UsageError(f"is a dump whose model {index.model} is not there")
+        raise UsageError(f"is a dump of the model {index.model}, which does not exist")
     if read_model_file(Path(index.model)).sha256 != index.model_sha256:
-        raise UsageError(f"is a dump whose model {index.model} has changed since the dump was made")
+        raise UsageError(f"is a dump of the model {index.model}, which has changed since the dump")
     variables = str(index.settings.get(ENGINE_ENV.key))  # operators run alone without them
     if flag := find_untyped(index.settings, {}, (variables,)):
         raise UsageError(f"is a dump that sets {flag}, which only the command line may set")

@@ -89,7 +89,7 @@ def parse_vary(text: str) -> Axis:
     if not equals and option.parse is not None:
         value = option.metavar or "|".join(option.choices)
         problem = f"takes values: {name}={value},{value}"
-        raise UsageError(problem, "an empty value leaves the flag out", flag="--vary")
+        raise UsageError(problem, "an empty value means a run without the flag", flag="--vary")
     words = split_values(listed if equals else "off,on")
     texts = [text for word in words for text in values_in(word, option)]
     if option.parse is not None:

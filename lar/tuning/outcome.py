@@ -389,4 +389,4 @@ def check_settings_place(output: OutputFile) -> None:
         UsageError: the settings would go to standard output.
     """
     if output.to_stdout:
-        raise UsageError("settings cannot go to standard output", "give a file name", flag=FLAG)
+        raise UsageError("settings cannot be written to stdout", "give a file name", flag=FLAG)

@@ -144,7 +144,7 @@ def seconds_in(budget: float | str) -> float:
     try:
         return parse_duration(str(budget))
     except argparse.ArgumentTypeError as error:
-        raise UsageError(str(error), 'give seconds, "90s" or "2m"', flag="budget") from None
+        raise UsageError(str(error), 'give a text such as "90s" or "2m"', flag="budget") from None
 
 
 def search_with(

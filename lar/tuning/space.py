@@ -192,7 +192,7 @@ def options_in(text: str) -> dict[str, OptionValue]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise UsageError(str(error), "quote a value as in a shell") from None
+        raise UsageError(str(error), "quote values as in a shell") from None
     options = parse_words(words)
     own = {each for engine in all_engines() for each in engine.own_variables}
     check_typed(options, {}, own)
@@ -203,7 +203,7 @@ def options_in(text: str) -> dict[str, OptionValue]:
             if option_of(key) is None:
                 raise
             raise UsageError(
-                error.problem, "a choice may only have flags of the engine", flag=error.flag
+                error.problem, "a choice may contain only flags of the engine", flag=error.flag
             ) from None
         if option.purpose not in ("setting", "cache") and option not in (ENGINE_ENV, DRIVER):
             raise UsageError(

@@ -455,14 +455,14 @@ def explaining(driver: Driver, hint: str = "", *, loading: bool = False) -> Iter
         raise LarError("out of memory", "use a smaller batch or model, or more memory") from error
     except UnicodeDecodeError as error:
         problem = "holds a name or a string that is not UTF-8: is the file damaged?"
-        raise UsageError(problem, "copy or export it again", subject=driver.spec.model) from error
+        raise UsageError(problem, "export the model again", subject=driver.spec.model) from error
     except Exception as error:
         if loading and isinstance(error, OSError) and error.errno in NO_ROOM:
             raise
         explained = driver.explain(error, loading=loading)
         if explained is None and loading:
             problem = "the engine cannot load it; it may be damaged, or made for another version"
-            what_to_do = f"copy or export it again; the engine says: {first_line(error)}"
+            what_to_do = f"copy or export the model again; the engine says: {first_line(error)}"
             explained = UsageError(problem, what_to_do, subject=driver.spec.model)
         if explained is None:
             raise

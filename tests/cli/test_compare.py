@@ -109,7 +109,7 @@ def test_a_culprit_is_proven_as_long_as_the_models_of_dumps_are_there(
     Path(models[1]).unlink()
     done = run_lar("compare", *dumps, cwd=ROOT)
     doubt = done.stdout.partition("\nsuspect: ")[2].splitlines()[1]
-    said = f"  not proven: B is a dump whose model {models[1]} is not there; worst element {{0,3,"
+    said = f"  not proven: B is a dump of the model {models[1]}, which does not exist; worst"
     assert doubt.startswith(said)
     assert "\nresult: different; suspect: " in done.stdout
 

@@ -208,7 +208,7 @@ def test_requests_that_were_not_served_are_counted_once(write_script: WriteScrip
 
 def test_an_alias_is_the_same_option(script: str) -> None:
     assert lar.run(script, runners=2, iter=1).spec.settings == {"thread": 2}
-    with pytest.raises(UsageError, match="thread and runners name one option"):
+    with pytest.raises(UsageError, match="thread and runners set the same option"):
         lar.run(script, runners=2, thread=2)
     assert parse_vary("runners=1,2") == parse_vary("thread=1,2")
 

@@ -57,7 +57,7 @@ def test_model_file_that_cannot_be_one(damaged: Path, suffix: str, name: str, pi
 def test_damaged_model(damaged: Path, suffix: str, name: str) -> None:
     for command in ("run", "info"):
         done = run_lar(command, str(damaged / f"{name}.{suffix}"))
-        check_error(done, 2, f"{name}.{suffix}: ", "hint: copy or export it again")
+        check_error(done, 2, f"{name}.{suffix}: ", "hint: copy or export the model again")
         assert "load model" not in done.stdout
 
 
@@ -80,7 +80,7 @@ def test_bit_flipped_model_with_a_checksum(tmp_path: Path, suffix: str) -> None:
     model.write_bytes(data)
     for command in (("run",), ("run", "--in-process"), ("info",)):
         done = run_lar(*command, str(model))
-        check_error(done, 2, f"model.{suffix}: its content is damaged", f"model.{suffix}.sha256")
+        check_error(done, 2, f"model.{suffix}: the file is damaged", f"model.{suffix}.sha256")
         assert "iter " not in done.stdout
     data[len(data) // 2] ^= 0x10
     model.write_bytes(data)

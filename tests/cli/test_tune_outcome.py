@@ -80,7 +80,7 @@ def test_a_fresh_run_with_the_settings_is_of_the_same_kind_and_no_slower(folder:
 
 def test_what_would_be_lost_is_refused(folder: Path) -> None:
     done = run_lar("tune", "m.fake", "--settings", "out/tuned.json", cwd=folder, code=2)
-    assert "--settings: `lar tune` cannot start from settings" in done.stderr
+    assert "--settings: `lar tune` reads no settings file" in done.stderr
     cache = ("--fast-run-algo-policy", "out/tuned.cache")
     done = run_lar("tune", "m.fake", *cache, "-o", "out/tuned.json", cwd=folder, code=2)
     assert "--output: out/tuned.cache: this is the file of --fast-run-algo-policy" in done.stderr

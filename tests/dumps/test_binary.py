@@ -164,7 +164,7 @@ def test_wide_integers_are_stored_narrow_where_they_fit(
 
 def test_a_dtype_or_rank_that_the_format_lacks_is_refused(tmp_path: Path) -> None:
     for array in (np.zeros(2, "S3"), np.zeros([1] * 8, np.float32)):
-        with pytest.raises(DumpError, match="MegEngine's tensor files cannot hold"):
+        with pytest.raises(DumpError, match="MegEngine's tensor files cannot hold arrays with"):
             write_tensor(tmp_path / "tensor", array, "name")
 
 

@@ -88,7 +88,7 @@ def test_of_a_tensor_that_is_there_twice_the_last_counts(tmp_path: Path) -> None
     assert [dump.read(tensor.key)[0] for tensor in dump] == [2]
     assert not dump.index.complete
     path.write_text(blocks[0][0])
-    refused("holds no whole tensor", open_dump, path, kind=DumpError)
+    refused("holds no complete tensor", open_dump, path, kind=DumpError)
 
 
 def test_a_dump_of_whole_tensors_becomes_excerpts() -> None:

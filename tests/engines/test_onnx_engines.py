@@ -144,7 +144,7 @@ def test_what_its_own_format_holds_is_told(
     assert info.flops == pytest.approx(original.flops, rel=0.01)
     assert info.operators["Convolution"] >= 3
     refused = run_lar("info", str(model), "--input", "{2,1,8,8}").stderr
-    assert "counts FLOPs for the shapes in the file alone" in refused
+    assert "counts FLOPs only for the shapes in the model file" in refused
 
 
 # Dumps

@@ -224,7 +224,7 @@ def test_a_worker_writes_nowhere_else(tmp_path: Path, place: str) -> None:
 def test_what_a_worker_sends_as_a_profile_is_one(tmp_path: Path) -> None:
     sending = Sending()
     known = sending.add_written("profile", str(tmp_path / "p.json")).split("/", 2)[2]
-    with pytest.raises(LarError, match=r"p\.json: the worker has sent no profile"):
+    with pytest.raises(LarError, match=r"p\.json: the worker has sent a damaged profile"):
         sending.receive(Answer(root="/x", written={known: b"\xff"}))
     assert os.listdir(tmp_path) == []
 

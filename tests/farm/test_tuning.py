@@ -71,7 +71,7 @@ def test_a_round_of_which_something_is_kept_does_not_begin_again() -> None:
 
 def test_machines_are_never_mixed(farm: Farm) -> None:
     assert len(farm.alike("arm", read_machine())) == 1
-    with pytest.raises(Exception, match="no worker has a machine like the one"):
+    with pytest.raises(Exception, match="no worker's machine is like the machine"):
         farm.alike("arm", replace(read_machine(), processor="a board's"))
 
 

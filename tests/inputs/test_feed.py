@@ -289,7 +289,7 @@ def test_image_settings_leave_other_inputs_alone() -> None:
 def test_image_settings_without_an_image_are_refused() -> None:
     for texts in ((), ("data:{1,3}",), ("[1,2,3]",)):
         error = refusal(*texts, infos=(vector(),), scale=(2.0,))
-        assert error.message.startswith("--scale: no image")
+        assert error.message.startswith("--scale: the flag changes images")
 
 
 def test_a_dtype_that_numpy_lacks_is_refused() -> None:

@@ -147,8 +147,8 @@ def test_a_dump_stands_for_its_model_while_that_is_unchanged(tmp_path: Path) -> 
     assert (spec.model, spec.settings, notes) == (str(model), {"cpu": True}, ())
     refused("that sets --c-opr-lib 5, ", spec_of_dump, replace(index, settings={"c_opr_lib": 5}))
     problems = {
-        "names no model": replace(index, model=""),
-        "is not there": replace(index, model=f"{model}.gone"),
+        "does not name the model": replace(index, model=""),
+        "does not exist": replace(index, model=f"{model}.gone"),
         "has changed since": replace(index, model_sha256="0"),
     }
     for problem, other in problems.items():

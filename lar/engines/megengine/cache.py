@@ -143,7 +143,7 @@ def cache_of(data: bytes, name: str = "the cache", flag: str = "") -> AlgorithmC
     except ValueError as error:
         raise UsageError(
             f"is not a fast-run cache of MegEngine, or is damaged: {error}",
-            "remove the file and search again, or choose another; an empty cache has 4 zero bytes",
+            "remove the file, or choose another file; an empty cache consists of 4 zero bytes",
             flag=flag,
             subject=name,
         ) from None

@@ -103,7 +103,7 @@ def shape_error(model: str, resized: Sequence[tuple[TensorInfo, tuple[int, ...]]
         height, width = image_size(info.shape)
         hint += f", --resize {height}x{width} makes an image fit"
     return UsageError(
-        f"MegEngine cannot run the model with {fed}; it was dumped for {own}", hint, subject=model
+        f"MegEngine cannot run the model with {fed}; the model is for {own}", hint, subject=model
     )
 
 

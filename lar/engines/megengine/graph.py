@@ -240,7 +240,7 @@ class GraphIsolation(Isolation):
             (replaced,) = tools.replace_vars([replaced], {variable: nodes[variable].outputs[0]})
         # The engine would wait for these inputs for ever.
         for missing in tools.get_dep_vars([replaced], "Host2DeviceCopy"):
-            raise LarError(f"the tensor also needs input {missing.name}, whose value is unknown")
+            raise LarError(f"the tensor depends on {missing.name}, whose value is unknown")
         sink = api.OutputNode(replaced)
         function = graph.compile([sink.outputs[0]])
         for variable, array in taken.items():

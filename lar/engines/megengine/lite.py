@@ -177,8 +177,8 @@ class LiteDriver(MegEngineDriver):
         for info, shape in resized_inputs(self.infos, self.fed_shapes):
             own, fed = format_shape(info.shape), format_shape(shape)
             fixed = f"{flag_of(key)} fixes the shape of input {info.name} to {own}"
-            problem = f"{fixed}, that of the model file; {fed} is fed"
-            raise UsageError(problem, "feed the model file's shape, or leave the flag out")
+            problem = f"{fixed}, the shape in the model file, but {fed} is fed"
+            raise UsageError(problem, "feed data of the model file's shape, or leave the flag out")
 
     def bind_threads(self, cores: Sequence[int]) -> None:
         """Bind each thread of the loaded network to a core.

@@ -126,7 +126,7 @@ def read_model(path: Path) -> ModelInfo:
         metadata = format_metadata(loaded.metadata)
     # A damaged file causes an error of the engine, or has names and numbers that make no sense.
     except (RuntimeError, ValueError, LookupError, MemoryError) as error:
-        damage = UsageError("not a MegEngine model, or a damaged one", BROKEN, subject=path)
+        damage = UsageError("is not a MegEngine model, or is damaged", BROKEN, subject=path)
         raise explain_megengine(str(error), str(path), loading=True) or damage from error
     return ModelInfo(engine="megengine", metadata={**metadata, **container}, **info)
 

@@ -82,7 +82,7 @@ def unpack_model(data: memoryview | bytes, name: str = "the file") -> PackedMode
     try:
         return read_buffer(memoryview(data)[len(PACKED_MAGIC) :])
     except ValueError as error:
-        raise UsageError(f"a packed model that is damaged: {error}", BROKEN, subject=name) from None
+        raise UsageError(f"the packed model is damaged: {error}", BROKEN, subject=name) from None
 
 
 def read_buffer(buffer: memoryview) -> PackedModel:
@@ -129,7 +129,7 @@ def plain_graph(packed: PackedModel, name: str) -> memoryview:
         UsageError: the model is encrypted.
     """
     if packed.graph_encrypted:
-        hint = "give the model it was made of"
+        hint = "give the model that was packed into this file"
         raise UsageError("the model in this file is encrypted", hint, subject=name)
     return packed.graph
 
@@ -152,7 +152,7 @@ def write_packed(
     except ImportError as error:
         raise LarError(f"flatbuffers cannot be imported: {first_line(error)}") from error
     if len(graph) > LARGEST_MODEL:
-        problem = "the model is too large, a file holds 2 GiB at most"
+        problem = "the model is too large: a packed file holds 2 GiB at most"
         raise UsageError(problem, flag="--packed-model-dump")
     builder: Any = flatbuffers.Builder(len(graph) + len(info or b"") + len(cache or b"") + 4096)
 

@@ -187,7 +187,7 @@ def check_packed_cache(driver: Driver, cache: bytes) -> None:
         # In the steps of --winograd-transform, lar has set the cache file, not the user.
         is_winograd = table.WINOGRAD_TRANSFORM.is_given(settings)
         option = table.WINOGRAD_TRANSFORM if is_winograd else table.FAST_RUN_ALGO_POLICY
-        problem = f"{model} has a fast-run cache in it, which MegEngine would take instead"
+        problem = f"MegEngine would use only the fast-run cache inside {model}"
         hint = "leave the flag out: MegEngine reads the cache in the model"
         raise UsageError(problem, hint, flag=option.flag)
 

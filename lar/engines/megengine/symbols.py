@@ -307,5 +307,5 @@ def find_known_build() -> int:
 
 
 def unknown_build() -> UsageError:
-    hint = "the fix needs 1.13.0 from PyPI, for Linux on x86-64; leave --enable-nchw88 out"
+    hint = "the fix needs MegEngine 1.13.0 from PyPI for Linux on x86-64; leave --enable-nchw88 out"
     return UsageError("--engine-fix x2apic: the fix is for another build of MegEngine", hint)

@@ -293,7 +293,7 @@ class InterpreterDriver(Driver):
             return
         plain = self.open_session(precision=PRECISIONS["float32"])
         if self.session.megabytes() == plain.megabytes():
-            hint = "leave it out; this processor or the package of MNN lacks the type"
+            hint = "leave it out; the processor or the MNN package does not support this type"
             flag = f"{PRECISION.flag} {asked}"
             raise UsageError("MNN computes in float32 on this machine", hint, flag=flag)
 

@@ -277,7 +277,7 @@ def open_model(path: Path) -> Message:
 
 def damaged(path: Path) -> UsageError:
     """Return the error for a file that is not an ONNX model, or is damaged."""
-    return UsageError("not an ONNX model, or a damaged one", BROKEN, subject=path)
+    return UsageError("is not an ONNX model, or is damaged", BROKEN, subject=path)
 
 
 class Node(NamedTuple):

@@ -259,7 +259,7 @@ def run_bodies(
         return
     opsets = {each.domain: each.version for each in graph.model.opset_import}
     if node.op_type == "Scan" and opsets.get("", FIRST_SCAN) < FIRST_SCAN:
-        raise LarError("lar does not compute the Scan of opset 8, which has a batch axis")
+        raise LarError("lar cannot run the operator Scan of opset 8, which has a batch axis")
     control_flow.run_rounds(
         node.op_type, taken, fields.attributes_of(node), bodies[0], values, visit
     )
@@ -303,7 +303,7 @@ class SessionIsolation(Isolation):
         looped = {name: len(fed[name]) for name in fed if self.is_looped(name)}
         count = max(looped.values(), default=1)
         if any(count % each for each in looped.values()):
-            raise LarError("the loops of the tensor's inputs have different numbers of iterations")
+            raise LarError("the tensor's inputs come from loops with different iteration counts")
         types = {name: ort_values.tensor_type(array.dtype.name) for name, array in fed.items()}
         session = self.graph.open_alone(nodes, types, [value])
         found = []

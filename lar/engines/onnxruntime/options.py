@@ -60,7 +60,7 @@ def bind_threads(driver: SessionDriver, core_ids: str) -> None:
     # ONNX Runtime itself only logs an error for such a core, and runs without binding.
     if unusable := [core for core in map(int, core_ids.split(",")) if core not in usable]:
         raise UsageError(
-            f"core {unusable[0]} cannot be used here",
+            f"this process may not run on core {unusable[0]}",
             f"usable cores: {', '.join(map(str, sorted(usable)))}",
             flag=f"{table.MULTI_THREAD_CORE_IDS.flag} {core_ids}",
         )
@@ -112,7 +112,7 @@ def load_operators(driver: SessionDriver, file: str) -> None:
 
         raise UsageError(
             "is not a library of operators for ONNX Runtime",
-            f"it must export RegisterCustomOps; ONNX Runtime says: {one_line(str(error))}",
+            f"the library must export RegisterCustomOps; ONNX Runtime says: {one_line(str(error))}",
             flag=table.C_OPR_LIB.flag,
             subject=file,
         ) from error

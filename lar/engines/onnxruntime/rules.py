@@ -42,8 +42,8 @@ def check_entry(key: str, value: str) -> None:
         raise unknown_property("ONNX Runtime", key, known, hint, "configuration entry")
     if len(key) > MOST_NAME or len(value) > MOST_VALUE:
         raise UsageError(
-            "is longer than ONNX Runtime allows",
-            f"a value has at most {MOST_VALUE} letters",
+            "has a longer name or value than ONNX Runtime allows",
+            f"a name has at most {MOST_NAME} characters, a value {MOST_VALUE}",
             flag=f"{table.ENGINE_OPTION.flag} {key[:40]}",
         )
 

@@ -272,7 +272,7 @@ def write_model(driver: SessionDriver, place: Path, optimize: bool) -> None:
         if os.path.isabs(name) or ".." in Path(name).parts:
             raise UsageError(
                 f"the weights are in {name}, outside the model's folder",
-                "export the model with its weights in the same folder",
+                "export the model and the weights into the same folder",
                 subject=source,
             )
         target = place.parent / name

@@ -307,7 +307,7 @@ class SessionDriver(Driver):
             flag, offered = providers.flag_for(self.spec.settings), ", ".join(ran_on)
             name = f" {providers.short_name(asked)}" if flag == table.PROVIDER.flag else ""
             raise UsageError(
-                f"{flag}{name}: ONNX Runtime could not use the device, only {offered}",
+                f"{flag}{name}: ONNX Runtime can use only {offered}, not this device",
                 "check the device's driver and the libraries that the provider needs",
             )
         self.fire_hooks("after_load")
@@ -415,7 +415,7 @@ class SessionDriver(Driver):
         if loading and (missing := providers.why_unloadable(name)):
             return UsageError(
                 f"the provider {name} of ONNX Runtime does not load: {missing}",
-                LIBRARY_HINTS.get(name, "install the libraries that it needs"),
+                LIBRARY_HINTS.get(name, "install the libraries that the provider needs"),
                 flag=providers.flag_for(self.spec.settings),
             )
         if loading and NO_FALLBACK in str(error):
@@ -450,7 +450,7 @@ def info_of(node: Any, unclear: Container[str]) -> TensorInfo:
     if kind not in FED:
         raise UsageError(
             f"the model's input {node.name} is a {node.type}, which lar cannot feed",
-            "export the model with inputs of strings, or of numbers with 8 bits or more",
+            "export the model so that each input holds strings or numbers of 8 or more bits",
         )
     shape, axes = axes_of(node.shape)
     return TensorInfo(
@@ -488,11 +488,11 @@ def choose_provider(driver: SessionDriver, name: object) -> None:
     installed, flag = driver.onnxruntime.get_available_providers(), providers.flag_for(settings)
     if provider not in installed:
         package = providers.PACKAGES.get(provider)
-        instead = f"; pip install {package} in its place" if package else ""
+        instead = f"; pip install {package} in place of this package" if package else ""
         listed = ", ".join(map(providers.short_name, installed))
         raise UsageError(
             f"the installed ONNX Runtime has no provider {providers.short_name(provider)!r}",
-            f"installed: {listed}{instead}; `lar engines` lists the devices",
+            f"installed providers: {listed}{instead}; `lar engines` lists the devices",
             flag=flag,
         )
     if provider == providers.CPU:

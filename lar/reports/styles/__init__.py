@@ -258,7 +258,7 @@ def collect_report_options(values: Mapping[str, Any], name: str, style: Style) -
     check_choice("group_by", given.get("group_by"), style.groups, name)
     for view in given.get("view", ()):
         if now := style.former_views.get(view):
-            hint = f"--view {now} has it now"
+            hint = f"use --view {now} instead"
             raise UsageError("is no longer a view", hint, flag=f"--view {view}")
         check_choice("view", view, style.views, name)
     for column in given.get("columns", ()):

@@ -119,7 +119,7 @@ def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None
     if baseline is None and "diff" in views:
         raise UsageError("--view diff: needs two profiles", "give the baseline first")
     if baseline is not None and views != ["diff"]:
-        raise UsageError("two profiles allow only --view diff", "give one profile for other views")
+        raise UsageError("two profiles allow only --view diff", "for other views, give one profile")
     loaded = Loaded(profile)
     if baseline is not None:
         answers = {"diff": [Loaded(baseline).run.compare_run(loaded.run).get_diff_tree_summary()]}

@@ -186,7 +186,7 @@ def sort_averages(rows: Sequence[KeyAverage], key: str | None, on_device: bool) 
         raise UsageError("the profile has no device times", "use a cpu key", flag=f"--sort {key}")
     if rows and all(SORTS[name](row) is None for row in rows):
         raise UsageError(
-            "the profile lacks this figure", "sort by another key", flag=f"--sort {key}"
+            "the profile has no values for this key", "sort by another key", flag=f"--sort {key}"
         )
     return sort_rows(rows, key, SORTS[name])
 

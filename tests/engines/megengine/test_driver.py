@@ -31,7 +31,7 @@ def explain(message: str, info: TensorInfo, fed: tuple[int, ...]) -> UsageError 
 def test_a_shape_that_an_operator_cannot_take(message: str) -> None:
     error = explain(message, ROW, (2, 17))
     assert error is not None
-    said = "MegEngine cannot run the model with data of shape {2,17}; it was dumped for {1,16}"
+    said = "MegEngine cannot run the model with data of shape {2,17}; the model is for {1,16}"
     assert error.message == f"m.mge: {said}"
     assert error.hint == "feed it that shape: data:{1,16} generates data that fits"
     # The shape is not to blame where it is the file's own, nor for another message.
@@ -68,7 +68,7 @@ def test_a_damaged_name_is_found_before_anything_is_timed(
     data[bit // 8] ^= 1 << bit % 8
     (tmp_path / "model.mge").write_bytes(data)
     done = run_lar(str(tmp_path / "model.mge"), "--iter", "1", "--driver", driver)
-    check_error(done, 2, "model.mge: ", "damaged", "copy or export it again")
+    check_error(done, 2, "model.mge: ", "damaged", "export the model again")
     assert "load model" not in done.stdout
     assert "Traceback" not in done.stderr
 

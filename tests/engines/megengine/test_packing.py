@@ -127,7 +127,7 @@ def test_options_at_odds_with_the_packed_model_are_refused(
         (tmp_path / "odd.lite", ["--const-shape"], "--const-shape: "),
         (folder / "cache.lite", ["--fast-run", "--fast-run-algo-policy", "x"], "--fast-run-algo"),
         (folder / "cache.lite", ["--fast-run", "--winograd-transform"], "--winograd-transform: "),
-        (tmp_path / "damaged.lite", [], "a packed model that is damaged"),
+        (tmp_path / "damaged.lite", [], "the packed model is damaged"),
     ]
 
     for model, arguments, said in runs:
@@ -176,12 +176,12 @@ class TestFormat:
             place = data.draw(st.integers(len(PACKED_MAGIC), len(content) - 1))
             content[place] = data.draw(st.integers(0, 255))
         content = content[: data.draw(st.integers(len(PACKED_MAGIC), len(content)))]
-        said = "it: a packed model that is damaged: x"
+        said = "it: the packed model is damaged: x"
         try:
             unpack_model(bytes(content), "it")
         except UsageError as error:
             said = str(error)
-        assert said.startswith("it: a packed model that is damaged: ")
+        assert said.startswith("it: the packed model is damaged: ")
         assert said.isprintable()
 
     def test_an_encrypted_model_is_told(self, tmp_path: Path) -> None:

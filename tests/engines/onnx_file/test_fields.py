@@ -360,7 +360,7 @@ def test_what_only_protobuf_can_read_is_refused(folder: Path) -> None:
     content = as_weight(external("../secret.bin")).SerializeToString() + b"\xa3\x06\xa4\x06"
     path = folder / "m.onnx"
     path.write_bytes(content)
-    refused("not an ONNX model, or a damaged one", check_external_data, path)
+    refused("is not an ONNX model, or is damaged", check_external_data, path)
 
 
 def test_the_engine_reads_the_format_that_was_checked(folder: Path, run_lar: RunLar) -> None:

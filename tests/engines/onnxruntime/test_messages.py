@@ -33,7 +33,7 @@ def test_why_a_model_is_not_valid_stands_in_the_hint(
     text = f"(float[1,1,4,4] x) => (float[] y) {{ y = {node}(x) }}"
     save_model(tmp_path / "m.onnx", text, domains={})
     done = run_lar("m.onnx", cwd=tmp_path)
-    check_error(done, 2, f"m.onnx: {problem}", f"export it again (ONNX Runtime: {reason}")
+    check_error(done, 2, f"m.onnx: {problem}", f"export the model again (ONNX Runtime: {reason}")
 
 
 @each_row("engines/onnxruntime/messages/lacking")

@@ -55,8 +55,8 @@ def test_a_provider_of_another_package_is_refused_naming_it(
     assert "provider" not in driver.facts().libraries
     with pytest.raises(UsageError, match="no provider 'openvino'") as caught:
         driver.load()
-    package = "pip install onnxruntime-openvino in its place"
-    assert caught.value.hint == f"installed: cpu; {package}; `lar engines` lists the devices"
+    package = "cpu; pip install onnxruntime-openvino in place of this package"
+    assert caught.value.hint == f"installed providers: {package}; `lar engines` lists the devices"
 
 
 def test_a_provider_that_was_not_used_is_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +79,7 @@ def test_a_provider_that_was_not_used_is_no_run(monkeypatch: pytest.MonkeyPatch)
         return session(str(DIGITS))
 
     monkeypatch.setattr(driver.onnxruntime, "InferenceSession", fall_back)
-    with pytest.raises(UsageError, match="--provider cuda: ONNX Runtime could not use the device"):
+    with pytest.raises(UsageError, match="--provider cuda: ONNX Runtime can use only CPU"):
         driver.load()
     assert asked == ["CUDAExecutionProvider"]
 

@@ -182,7 +182,7 @@ def test_pairs_are_of_two_commands(report: Report) -> None:
     runs = [run_of(FIRST), run_of(SECOND)]
     assert "A1.json: has no partner" in report([*runs, runs[0]], code=2)
     other = [run_of(FIRST, threads=4), run_of(SECOND)]
-    assert "another command than the first profile of its side" in report([*runs, *other], code=2)
+    assert "the same side come from different commands" in report([*runs, *other], code=2)
 
 
 def test_a_page_has_the_same_tables(report: Report) -> None:

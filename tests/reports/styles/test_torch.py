@@ -177,7 +177,7 @@ def test_the_order() -> None:
 
 def test_what_the_profile_does_not_know_is_no_order() -> None:
     refused("has no device times", build, small_profile(), {"sort": "device_time_total"})
-    refused("lacks this figure", build, small_profile(), {"sort": "flops"})
+    refused("has no values for this key", build, small_profile(), {"sort": "flops"})
 
 
 def test_100_rows_unless_told() -> None:
