@@ -94,7 +94,7 @@ class Ranges:
         return f"in {self.paired.names[side]} it is {times:.0f} times coarser than the values need"
 
     def describe_misread(self, pair: Pair) -> str:
-        """Say in words which bias an engine reads by a wrong scale; empty without such a bias.
+        """Say in words which bias an engine reads by a wrong scale; empty if every scale is right.
 
         An operator that takes the actual tensor of the pair multiplies the integers of its bias by
         the scale of this tensor. If the scale of an operator's input is wrong, the values of the
@@ -117,7 +117,9 @@ class Ranges:
         return ""
 
     def times_before(self, side: int, node: Node) -> float:
-        """Return the largest factor by which a scale before a tensor is too coarse, but at least 1.
+        """Return the largest factor by which an earlier tensor's scale is too coarse, at least 1.
+
+        Earlier tensors are all tensors from which the given tensor is computed.
 
         The result is infinite if one of the tensor's sources has the same scale as the tensor.
         """
@@ -158,7 +160,10 @@ def is_given(node: Node) -> bool:
 
 
 def bounds_of_results(node: Node) -> Iterator[tuple[float, float]]:
-    """Yield the limits of a tensor's values if its operator has limits, as sigmoid has 0 and 1."""
+    """Yield the limits of a tensor's values, if the operator that computes the tensor sets limits.
+
+    For example, the results of sigmoid lie between 0 and 1.
+    """
     for each in (node, *(node.parents if node.is_cast else ())):
         for step in each.steps:
             yield from (ends for name, ends in BOUNDED.items() if name in step)
@@ -398,6 +403,6 @@ def energy_of(array: Array) -> float:
 
 
 def is_inside(side: Array) -> Array:
-    """Return a mask of the elements that are neither the smallest nor the largest one."""
+    """Return a mask of the elements that are neither the smallest nor the largest element."""
     inside: Array = (side > side.min()) & (side < side.max())
     return inside

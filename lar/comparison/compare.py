@@ -147,7 +147,7 @@ def describe_moved(node: Node, paired: Paired) -> str:
 
 
 def describe_fused(node: Node, paired: Paired, side: int) -> str:
-    """Say in words which fused operator of the other side contains a tensor; empty if none does."""
+    """Say in words which fused operator on the other side contains a tensor; empty if unknown."""
     for each in results_of(node, paired.by_node):
         twin = paired.by_node[each][:2][1 - side]
         maker = twin.operator.type if twin.operator else "an operator"
@@ -323,7 +323,7 @@ def find_culprits(
 
 
 def with_single(found: TensorComparison, run: Alone | None, isolate: bool) -> TensorComparison:
-    """Return the comparison of a pair, with the result of running its operator alone."""
+    """Return a pair's comparison, and add to it the result of running the pair's operator alone."""
     if run is None:
         return found
     alone = run.found
@@ -479,7 +479,8 @@ class CollectedItems:
 def describe_items(culprits: Mapping[str, Culprit]) -> str:
     """Say in words which items show a fault.
 
-    `culprits` maps each item that shows the fault to the record of the fault.
+    `culprits` maps the name of each item of the data set that shows the fault to the record of the
+    fault.
     """
     name = next(iter(culprits.values())).output.expected.name
     if len(culprits) == 1:
@@ -518,7 +519,8 @@ Keys = dict[str, TensorComparison]
 def compare_sides(count: int, compare: Callable[[int, int], Comparison]) -> ComparisonOfSides:
     """Compare three or more sides.
 
-    `compare` takes the numbers of two sides, first the actual side and then the expected side.
+    `compare` compares two sides. Its arguments are the indexes of the sides: first the index of the
+    actual side, then the index of the expected side.
 
     Tensors are matched with the tensors of the first side. Two sides after the first side are
     compared with each other only if both of them differ from the first side.
@@ -586,7 +588,7 @@ def tensor_of_sides(
 def odd_of(groups: Sequence[Sequence[int]]) -> tuple[int, ...]:
     """Return the sides that differ from the largest group of agreeing sides.
 
-    The result is empty if two groups are equally large.
+    The result is empty if all sides agree, or if no single group is the largest.
     """
     sizes = sorted(map(len, groups), reverse=True)
     if len(sizes) < 2 or sizes[0] == sizes[1]:

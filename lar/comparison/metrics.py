@@ -88,11 +88,11 @@ def bounds_of(tolerance: Tolerance, *dtypes: str, step: float | None = None) -> 
 
 
 class Size(NamedTuple):
-    """The magnitude of a tensor's elements, and the smallest absolute value that marks a fill.
+    """The magnitude of a tensor's elements, and the absolute value from which a number is a fill.
 
-    A fill is a number, such as -1e9, that marks elements to leave out. `scale` is the root mean
-    square of the finite elements without fills. With `equal`, both sides are known to hold the same
-    bytes.
+    A fill is a huge number, such as -1e9 in a mask, which marks an element to ignore. `scale` is
+    the root mean square of the elements that are finite and not fills. With `equal`, both sides are
+    known to hold the same bytes.
     """
 
     scale: float
@@ -110,7 +110,7 @@ Sums = namedtuple("Sums", "counted absolute kept difference actual expected shif
 def measure(
     actual: Array | Elements, expected: Array | Elements, bounds: Bounds, size: Size | None = None
 ) -> Figures:
-    """Return all figures of two arrays of one shape, of any numeric types.
+    """Return all figures of two arrays, which have the same shape but may have any numeric types.
 
     `size` is the `Size` of the expected tensor, or None if it was not computed yet.
 
@@ -356,7 +356,7 @@ def hold_the_same(one: Elements, other: Elements) -> bool:
 
 
 def equal_bytes(one: Array, other: Array) -> bool:
-    """Return whether two contiguous arrays of one type hold the same bytes."""
+    """Return whether two contiguous arrays of the same type hold the same bytes."""
     return not memory_compare(one.ctypes.data, other.ctypes.data, one.nbytes)
 
 
@@ -435,9 +435,12 @@ def size_of(elements: Elements) -> Size:
 
 
 def add_up(elements: Elements, fill: float) -> tuple[Any, int, bool]:
-    """Return the sum of squares, and the number, of all finite elements below a fill.
+    """Return the sum of squares, and the number, of the finite elements that are not fills.
 
-    The result has three values: the sum, the number, and whether the elements may contain fills.
+    A fill is a number, such as -1e9, whose absolute value is at least `fill` (see `Size`).
+
+    The result has three values: the sum, the number, and whether the elements may contain fills
+    (huge numbers such as -1e9).
     """
     dtype = working_type(elements.dtype, elements.dtype)
     total, counted, may_have_fills = np.longdouble(0.0), 0, False
@@ -455,7 +458,10 @@ def add_up(elements: Elements, fill: float) -> tuple[Any, int, bool]:
 
 
 def find_fill(elements: Elements) -> float:
-    """Return the smallest absolute value that marks a fill (see `Size`); infinity without fills."""
+    """Return the absolute value from which a number is a fill, such as -1e9 (see `Size`).
+
+    The result is infinite if a tensor has no fills.
+    """
     octaves: set[int] = set()  # octave n has absolute values from 2**(n-1) to 2**n; 0 has zeros
     for block in elements.blocks():
         absolute = np.abs(block[np.isfinite(block)])

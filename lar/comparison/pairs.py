@@ -282,7 +282,7 @@ class Paired:
 
     @property
     def pairs(self) -> list[Pair]:
-        """All pairs, in the order of the expected side."""
+        """All pairs, in the order that the expected tensors have in their graph."""
         return [pair for node, pair in self.by_node.items() if node is pair.actual]
 
     @cached_property
@@ -357,7 +357,7 @@ class Paired:
         return self.around(pair, results_of)
 
     def grow_gradually(self) -> bool:
-        """Return whether the inputs of any pair have errors, and the pair's own error is larger."""
+        """Return whether any operator enlarges errors that its inputs already have."""
         found = ((self.found(pair), self.sources(pair)) for pair in self.pairs)
         return any(1 < growth_of(it, map(self.found, sources)) < inf for it, sources in found)
 
@@ -452,7 +452,7 @@ def tensors_of(pair: Pair) -> Tensors:
 
 
 def in_order(pairs: Iterable[Pair]) -> Iterator[Pair]:
-    """Yield pairs in the order of the expected side."""
+    """Yield pairs in the order that the expected tensors have in their graph."""
     yield from sorted(pairs, key=lambda pair: known_side(pair).place)
 
 

@@ -87,7 +87,10 @@ def write_facts(folder: Path, facts: DumpFacts) -> None:
 
 
 def read_facts(folder: Path) -> DumpFacts:
-    """Return the facts that a worker wrote beside a folder; no facts if the worker died earlier."""
+    """Return the facts that a worker wrote beside a folder.
+
+    The result has no facts if the worker died before it wrote the facts.
+    """
     import msgspec
 
     try:

@@ -102,7 +102,7 @@ def plain_shape(shape: Sequence[int], layout: str) -> tuple[int, ...]:
 
 
 def to_plain(array: Array, layout: str, shape: Sequence[int] | None = None) -> Array:
-    """Return a blocked tensor in plain axes, cut to the plain `shape` if it is given."""
+    """Return a blocked tensor in plain axes (such as NCHW), cut to `shape` if `shape` is given."""
     plain = array.transpose(axes_of(layout).places).reshape(plain_shape(array.shape, layout))
     return plain[tuple(map(slice, shape or ()))]
 

@@ -112,7 +112,7 @@ def all_engines() -> Iterator[Engine]:
 
 
 def engine_named(name: str) -> Engine:
-    """Return the engine with a name.
+    """Return the engine with the given name.
 
     Raises:
         UsageError: no engine has this name.
@@ -129,7 +129,7 @@ def engine_named(name: str) -> Engine:
 
 
 def find_engine(name: str) -> Engine | None:
-    """Return the engine with a name, or None if lar has no such engine.
+    """Return the engine with the given name, or None if lar has no engine of this name.
 
     The name may come from a file, so it may be any text.
     """
@@ -138,7 +138,7 @@ def find_engine(name: str) -> Engine | None:
 
 
 def operator_kinds_of(name: str) -> OperatorKinds:
-    """Return the operator kinds of the engine with a name, which comes from a dump or a profile.
+    """Return the operator kinds of an engine, given the engine's name in a dump or a profile.
 
     If lar does not know the engine, return the operator kinds of all of lar's own engines together.
     """

@@ -24,7 +24,7 @@ class Listener:
     report_seconds = 3e-6
 
     def has_room(self, seconds: float) -> bool:
-        """Wait up to `seconds`, and return whether the listener can receive more."""
+        """Wait up to `seconds`, and return whether the listener can receive more events."""
         return True
 
     def on_event(self, event: Event, result: RunResult) -> None:

@@ -1,4 +1,4 @@
-"""The profile of an engine that runs one operator at a time and reports only how long each took.
+"""The profile of an engine that runs one operator at a time and reports only durations.
 
 The engine does not report when an operator started. Therefore, in the profile the first operator
 starts when the dispatch of its iteration began, and each further operator starts when the operator
@@ -93,7 +93,7 @@ def derived_operator(
 ) -> ProfiledOperator:
     """Return an operator whose FLOPs and bytes are derived from shapes.
 
-    The operator's layer is derived from its name, unless the `known` fields have the layer.
+    The operator's layer is derived from the operator's name, unless `known` contains the layer.
     """
     return ProfiledOperator(
         name=name,

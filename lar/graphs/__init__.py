@@ -2,7 +2,8 @@
 
 This module gives each kind of operator a name that is the same for all engines. A `Conv` with a
 bias and a fused activation has three steps: convolution, addition of a constant, activation. Two
-tensors of different engines can be twins only if the last steps that compute them are of one kind.
+tensors of different engines can be twins only if the last steps that compute the two tensors are of
+the same kind.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ class OperatorKinds(NamedTuple):
         return self.kinds.get(name, name.removesuffix("forward"))
 
     def rounded_type_of(self, name: str) -> str:
-        """Return the model's type of a tensor that is computed in a wider type; else empty."""
+        """Return the type that a tensor has in the model.
+
+        The result is empty, unless the engine computes the tensor in a wider type.
+        """
         return next((it for start, it in self.rounded.items() if name.startswith(start)), "")
 
     def rounding_of(self, operator: DumpedOperator) -> set[str]:

@@ -266,12 +266,11 @@ def span_of_run(name: str, executions: Sequence[Execution]) -> Span:
 
 
 def members_of_ranges(profile: Profile, records: Iterable[Begun]) -> list[tuple[Span, list[int]]]:
-    """Return the user's ranges, without the warm-up, each with the positions of its records.
+    """Return the user's ranges, each with the positions of its records; leave out the warm-up.
 
-    A range of `--range-by` has the records of its executions. A range that does not come from
-    `--range-by` has the records that began to run, or were dispatched, on the thread of the range
-    during the range. If the thread of the range has no records, the range has all records that
-    began to run during the range.
+    A range of `--range-by` has the records of its executions. Any other range has the launches that
+    began to run, or were dispatched, on the thread of the range during the range. If no launch ran
+    on this thread, the range has all launches that began to run during the range.
     """
     spans = [it for it in profile.spans if it.category == "user_annotation" and not it.warmup]
     if not spans:

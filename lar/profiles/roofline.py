@@ -210,7 +210,10 @@ def sum_of_known(amounts: Sequence[int | None]) -> int | None:
 
 
 def share_of_known(amounts: Sequence[tuple[int | None, float]]) -> float:
-    """Return for which part of the time the amounts are known; 1 only if all are known."""
+    """Return the part of the whole time for which amounts are known, from 0 to 1.
+
+    The result is 1 only if all amounts are known.
+    """
     known = [ns for amount, ns in amounts if amount is not None]
     if len(known) == len(amounts):
         return 1.0 if amounts else 0.0

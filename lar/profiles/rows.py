@@ -165,7 +165,7 @@ class Counted(Protocol):
 
 
 class Figure(NamedTuple):
-    """One figure of a row: a time in nanoseconds or, without `is_time`, a count."""
+    """One figure of a row: a time in nanoseconds, or a count if `is_time` is false."""
 
     title: str
     value: Callable[[Counted], float | None]

@@ -5,10 +5,10 @@ exact. A figure that an engine does not report is None, never 0. The records are
 dataclasses, since a profile holds tens of thousands of records. In a file, the fields of a record
 have the names of the schema in `lar.profiles.trace_file`.
 
-Thousands of iterations have very many executions and spans. Therefore, executions and spans are
-stored in columns of integers, where an execution takes 57 bytes and a span takes 24 bytes. As a
-record, an execution or span would take about 250 bytes. A record is created only when an execution
-or span is read.
+A profile of thousands of iterations has very many executions and spans. To save memory, executions
+and spans are stored in columns of integers, where an execution takes 57 bytes and a span takes 24
+bytes. As a record, an execution or span would take about 250 bytes. A record is created only when
+an execution or span is read.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Execution(Lasting, msgspec.Struct, frozen=True, gc=False):
 
     The execution lasts from `start_ns` to `end_ns` on `thread`. An execution first waits for
     `wait_ns`, and then computes. If another thread dispatched the execution, `dispatch_thread` is
-    that thread. On a CPU, `thread` is a thread of the host; on CUDA, it stands for a stream.
+    that thread. On a CPU, `thread` is a thread of the host. On CUDA, `thread` stands for a stream.
     """
 
     operator: int
@@ -444,10 +444,10 @@ class ProfileFacts(msgspec.Struct, frozen=True, kw_only=True):
     iterations.
 
     `noise` has an entry for each timed iteration in order; it is empty if noise was not recorded.
-    `plain` has, for each iteration of the run without the profiler, its seconds and whether it was
-    disturbed. `folder` is the folder in which the run was started; relative paths start there.
-    `tried` has the settings that were tried after the run, in the order in which the profile
-    suggests them.
+    `plain` describes each iteration of the run without the profiler: its duration in seconds, and
+    whether other work disturbed it. `folder` is the folder in which the run was started; relative
+    paths start there. `tried` has the settings that were tried after the run, in the order in which
+    the profile suggests them.
     """
 
     lar_version: str = ""
@@ -680,7 +680,7 @@ class SpanColumns(Columns[Span]):
     def sort_by_time(self) -> None:
         """Sort the spans by the time when they began.
 
-        If two spans began at once, the longer span comes first.
+        If two spans began at the same time, the longer span comes first.
         """
         _, starts, ends, _ = self._columns
         # Sorted twice, since sorting pairs would take much more memory than the spans.

@@ -314,7 +314,7 @@ class MachineFacts(Record):
 
 
 class ModelFile(Record):
-    """The model file of a run; its SHA-256 distinguishes two models with one name.
+    """The model file of a run; its SHA-256 distinguishes two models with the same name.
 
     `weights` has the SHA-256 of each separate file of weights, by its path. `weights` is empty
     unless a function needs the checksums of weights.
@@ -374,8 +374,8 @@ class RunContext(Record):
         work_folder: a folder of the parent, for files that are needed after a worker is killed.
         written: the temporary paths to which the engine writes the files of options, by the
             option's key. The files are moved to their final paths when the run has succeeded.
-        turns: the process makes timed iterations in turns with other processes, each time that the
-            parent asks for iterations, up to the spec's `iterations` in all.
+        turns: several processes take turns. Each time that the parent asks, this process makes some
+            timed iterations, in all at most the spec's `iterations`.
         outputs_folder: the folder for the outputs of the last iteration; empty to keep no outputs.
         ranges: the open ranges of `lar.range` in the parent process.
         packing: how to pack testcases, one testcase for each of the spec's `inputs`, or None if the
@@ -505,7 +505,7 @@ class Origin(Record):
 
     A fact that is not known is empty. `complete` is false if the run failed or was ended early.
     `system`, `architecture` and `processor` describe the machine of the run. `provider` is the
-    engine's execution provider, if the engine has several.
+    engine's execution provider, if the engine has several providers.
     """
 
     complete: bool = True

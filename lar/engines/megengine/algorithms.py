@@ -503,7 +503,7 @@ class Tried(NamedTuple):
 def run_with_winograd(
     step: Step, run: Step, spec: RunSpec, context: RunContext, listener: Listener
 ) -> RunResult:
-    """Execute a run that prefers winograd algorithms, and report how much time they save.
+    """Execute a run that prefers winograd algorithms, and report how much time winograd saves.
 
     `step` executes a spec in a separate worker process, and `run` executes the run that the user
     asked for.

@@ -273,9 +273,9 @@ def check_range(driver: GraphDriver, limit: float) -> None:
 def check_values(driver: GraphDriver, interval: str) -> None:
     """Have an execution fail if a variable has another value than in the first execution.
 
-    `interval` is a text of the form `I` or `I:J`. If the text contains J, the check begins with
-    variable number J. Otherwise, the check begins with the first variable. Each variable is checked
-    in I executions before the next variable is checked.
+    `interval` is a text of the form `I` or `I:J`. With `I:J`, the check begins with variable number
+    J. With `I` alone, the check begins with the first variable. Each variable is checked in I
+    executions before the next variable is checked.
     """
     executions, _, first = interval.partition(":")
     numbers = [ctypes.c_size_t(int(text or 0)) for text in (executions, first)]

@@ -114,7 +114,8 @@ DEVICES: tuple[Option[Any], ...] = (table.CPU_DEFAULT, table.MULTITHREAD_DEFAULT
 def dump_packed(driver: Driver, _: str) -> None:
     """Write a packed file with the run's model, without changing the model.
 
-    If the model file is packed already, its settings and cache are kept unless new ones are given.
+    If the model file is already packed, the new file has the old settings unless the user gives
+    other settings. The new file also has the old cache, joined with a cache that the user gives.
 
     Raises:
         UsageError: lite would not read a given file, or the model is encrypted.

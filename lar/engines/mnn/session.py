@@ -93,8 +93,8 @@ def import_mnn() -> Any:
 def printed() -> Iterator[Callable[[], str]]:
     """While the `with` block runs, catch the text that MNN would print on standard output.
 
-    Yield a function that returns the printed text. The text is needed, since MNN prints the reason
-    for a failure and does not return it.
+    Yield a function that returns the text that MNN has printed. The text is needed, since MNN
+    prints the reason for a failure and does not return it.
     """
     flush: Callable[[None], object] = ctypes.CDLL(None).fflush
     sys.stdout.flush()

@@ -448,7 +448,7 @@ def folder_of(driver: SessionDriver) -> str:
 
 
 class SessionProfiler:
-    """Records the times of the iterations, and reads the session's profile after the last one."""
+    """Records the times of iterations, and reads the session's profile after the last iteration."""
 
     def __init__(self, driver: SessionDriver, device: DeviceRecorder | None = None) -> None:
         self.driver, self._device = driver, device

@@ -364,7 +364,7 @@ def decode_events(data: bytes) -> list[RawEvent]:
 
 
 def escape_name(found: re.Match[bytes]) -> bytes:
-    """Add JSON's escapes to a node's name, since the engine writes such names without escapes."""
+    """Add JSON's escapes to a node's name, since the engine writes names without escapes."""
     return json.dumps(found[0].decode(), ensure_ascii=False)[1:-1].encode()
 
 

@@ -97,7 +97,8 @@ def make_value(
 ) -> Any:
     """Return an OrtValue of an array, or of several arrays as a sequence.
 
-    On the CPU, the value of an array of numbers shares the array's memory and keeps it alive.
+    On the CPU, the OrtValue of an array of numbers shares the array's memory, and this memory is
+    not freed as long as the OrtValue exists.
     """
     # OrtValue cannot make sequences and strings, but a model with one node can.
     if not isinstance(given, np.ndarray):

@@ -94,7 +94,7 @@ class TakenTensors:
         return [it for it in self.graph.outputs if it not in self.found]
 
     def take(self, outputs: Sequence[Any], *, apart: bool = False) -> set[Any]:
-        """Run the model with further tensors as results, and store the values that are right.
+        """Run the model with additional tensors as results, and store the values that are right.
 
         The value of a tensor is right if the model executes all operators before the tensor in the
         same way as the run. If `apart` is true, the model is cut into parts at each of the tensors.
@@ -124,11 +124,11 @@ class TakenTensors:
         return {it for region in changed for it in region.inputs if is_spoiler(it, region)}
 
     def run_cut(self, compiled: Any, outputs: Sequence[Any], at: Sequence[Any]) -> dict[Any, Array]:
-        """Return the values of `outputs` from a model that may be cut at the tensors `at`.
+        """Return the values of `outputs`; the model may be cut at the tensors `at`.
 
-        At first, nearly right values of the tensors `at` are fed. The model is run until its
-        results for the tensors `at` equal the values that were fed. In each run, the value of at
-        least one more tensor of `at` becomes right.
+        lar first feeds nearly right values of the tensors `at`. The model is run again, each time
+        with its own results for these tensors, until the results equal the values that were fed. In
+        each run, the value of at least one more tensor of `at` becomes right.
         """
         fed = {it: self.near[it] for it in at}
         for _ in range(len(at) + 1):
