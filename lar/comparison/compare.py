@@ -519,8 +519,8 @@ Keys = dict[str, TensorComparison]
 def compare_sides(count: int, compare: Callable[[int, int], Comparison]) -> ComparisonOfSides:
     """Compare three or more sides.
 
-    `compare` compares two sides. Its arguments are the indexes of the sides: first the index of the
-    actual side, then the index of the expected side.
+    `compare` compares two sides. The arguments of `compare` are the indexes of the sides: first the
+    index of the actual side, then the index of the expected side.
 
     Tensors are matched with the tensors of the first side. Two sides after the first side are
     compared with each other only if both of them differ from the first side.

@@ -109,9 +109,9 @@ class Prover:
     def prove(self, pair: Pair, *, though_right: bool = False) -> Alone:
         """Run the operators of a pair alone, with the expected values as inputs.
 
-        If the output differs, or if `though_right` is true, lar also checks that the operators of
-        each side repeat their own result: lar runs a side's operators with the inputs in this
-        side's dump, and the output must agree with the output in the same dump.
+        If the output differs, or if `though_right` is true, lar also checks each side's own dump.
+        For this check, lar runs the operators of a side with the inputs in the side's dump. The
+        output must agree with the output in the same dump.
 
         Raises:
             DumpError: a tensor is missing or damaged.
@@ -574,8 +574,8 @@ def is_added_move(node: Node) -> bool:
 def add_blame(blames: list[Blame], blame: Blame) -> None:
     """Add a culprit to the list, unless an earlier culprit has some of the same operators.
 
-    In that case, the earlier culprit keeps only the operators that both culprits have, and the new
-    culprit is dropped.
+    If an earlier culprit has some of the same operators, the earlier culprit keeps only the
+    operators that both culprits have, and the new culprit is dropped.
     """
     for place, earlier in enumerate(blames):
         actual = shared(earlier.actual, blame.actual)

@@ -88,7 +88,7 @@ def bounds_of(tolerance: Tolerance, *dtypes: str, step: float | None = None) -> 
 
 
 class Size(NamedTuple):
-    """The magnitude of a tensor's elements, and the absolute value from which a number is a fill.
+    """The magnitude of a tensor's elements, and the limit above which numbers are fills.
 
     A fill is a huge number, such as -1e9 in a mask, which marks an element to ignore. `scale` is
     the root mean square of the elements that are finite and not fills. With `equal`, both sides are
@@ -458,7 +458,9 @@ def add_up(elements: Elements, fill: float) -> tuple[Any, int, bool]:
 
 
 def find_fill(elements: Elements) -> float:
-    """Return the absolute value from which a number is a fill, such as -1e9 (see `Size`).
+    """Return the limit of a tensor: numbers with at least this absolute value are fills.
+
+    A fill is a huge number, such as -1e9 in a mask (see `Size`).
 
     The result is infinite if a tensor has no fills.
     """

@@ -155,9 +155,9 @@ class OperatorFacts(Record):
             `OperatorKinds` explains.
         rounding: a list of operator types, some with a parameter, for each kind of rounding; the
             class `OperatorKinds` explains the kinds of rounding.
-        work: a list of operator types for each row of `FORMULAS`. For a type that is in no list,
-            such as ONNX's control flow, whose work depends on the data, the number of FLOPs is
-            unknown.
+        work: a list of operator types for each row of `FORMULAS`. The number of FLOPs is unknown
+            for a type that is in no list. Control flow is in no list, since its work depends on the
+            data.
         inputs: the index of the data and the index of the weights, for types where these indices
             are not 0 and 1.
         settings: the indices of floating-point inputs that are parameters and not data, by type.

@@ -40,8 +40,8 @@ class Node:
     """A tensor that an operator computed, or that the run was fed with.
 
     `tensor` is None if the dump does not hold the tensor. `parents` are the nodes that the node's
-    operator takes as inputs. The operator's other inputs are constants: `constants` has the number
-    and the key of each of these inputs. `depth` counts the operators on the longest path from an
+    operator takes as inputs. The operator's other inputs are constants. `constants` has the number
+    and the key of each constant input. `depth` counts the operators on the longest path from an
     input. `place` is the number of the node in the graph's order.
     """
 
@@ -330,8 +330,8 @@ class ProfileGraph(NamedTuple):
     """The graph of a profile: an index, and each operator's positions in the profile, by key.
 
     An operator that was executed with several shapes is listed in the profile once for each shape.
-    The graph has the shapes from the operator's first position in the profile. Weights are not
-    among the tensors.
+    The graph has only the first of an operator's shapes in the profile. Weights are not among the
+    tensors.
     """
 
     dump_index: DumpIndex

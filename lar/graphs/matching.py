@@ -144,7 +144,8 @@ def names_of(
 def names_of_constants(graph: Graph) -> dict[str, str]:
     """Return the names of constants in the float model, by key.
 
-    A dequantised constant is left out. Its name is given to the constant that holds its integers.
+    A dequantised constant is left out. The name of a dequantised constant is given to the constant
+    that holds the integers.
     """
     tensors = {tensor.key: tensor for tensor in graph.dump if tensor.key in graph.constants}
     names = {key: name_of(it) for key, it in tensors.items() if key not in graph.dequantized}

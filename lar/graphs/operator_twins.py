@@ -1,9 +1,9 @@
 """Pairs operators of two profiles: an operator of A with the operator of B that does the same work.
 
 If both graphs have the same structure, lar walks them side by side. In other graphs, twins
-(matching tensors) are found without values. From the same twins to the next twin, both sides do the
-same work, so that all operators in between make one pair. Operators that are not in the graph are
-paired by unique names.
+(matching tensors) are found without values. Between one pair of twins and the next pair, both sides
+do the same work. Therefore all operators between two pairs of twins make one pair of operators.
+Operators that are not in the graph are paired by unique names.
 
 The graphs are aligned by the rules in `lar.graphs.matching`, except the rules that compare values.
 Since no values confirm that two tensors are twins, a pair is kept only if both tensors have the

@@ -203,9 +203,9 @@ class Alignment:
 
         The result is empty if the model computes no tensor from all inputs. If the operator is
         named after a tensor of the model, the result must be this tensor or a tensor that is
-        computed from this tensor. In this case, the model's operators between `sources` and the
-        result must also have at least as many inputs from `sources` as the engine's operator has
-        inputs that are not constant.
+        computed from this tensor. If the operator is named after a tensor, the model's operators
+        between `sources` and the result must also have at least as many inputs from `sources` as
+        the engine's operator has inputs that are not constant.
         """
         count = sum(key not in self.constants for key in operator.inputs)
         for name in self.model.behind(sources):
@@ -229,7 +229,7 @@ class Alignment:
         return name
 
     def alike(self, operator: DumpedOperator, source: str) -> str:
-        """Return the output of the model's operator that reads `source` and has the same type.
+        """Return the output of the model's operator that reads `source` and has `operator`'s type.
 
         If the model has no such operator, but the engine's operator only moves data, the result is
         `source`, because the engine may have added its operator. The result is empty if the model
@@ -263,7 +263,7 @@ class Alignment:
                 self.parts.setdefault(key, whole)
 
     def find_regions(self) -> None:
-        """Find the model's operators that each engine operator replaces, and name the weights.
+        """Find the model's operators that each engine operator replaces; name the engine's weights.
 
         The engine operator's weights get the names of the weights of the replaced operators, in the
         same order.

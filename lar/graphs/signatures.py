@@ -184,7 +184,7 @@ class Signature(NamedTuple):
 
 
 class Values:
-    """Reads the tensors of a dump in plain axes, such as NCHW, each when it is needed.
+    """Reads the tensors of a dump in plain axes, such as NCHW; a tensor is read when it is needed.
 
     Quantised tensors are read as real numbers, or as integers with `raw`. If a dump lacks the
     scales of its integers, the scales come from `scales_of`, the dump of the other side.
@@ -284,7 +284,7 @@ def learn_of_twins(sides: tuple[Values, Values], tensors: tuple[DumpedTensor, ..
 
 
 def share_quantization(sides: tuple[Values, Values], tensors: tuple[DumpedTensor, ...]) -> None:
-    """Give a quantised tensor without a scale the scale of its twin, if their types are equal."""
+    """Give the twin's scale to a quantised tensor that has no scale, if both types are equal."""
     for one, other in ((0, 1), (1, 0)):
         mine, theirs = tensors[one], tensors[other]
         known = sides[other].quantizations.get(theirs.key)
@@ -345,7 +345,7 @@ def leave_out_padding(sides: tuple[Values, Values], tensors: tuple[DumpedTensor,
 
 
 def is_empty_behind(array: Array, shape: Sequence[int]) -> bool:
-    """Return whether all elements outside the first `shape` elements of each axis are 0."""
+    """Return whether only zeros are lost if an array is cut to the shape `shape`."""
     part = array[tuple(map(slice, shape))]
     return part.size == array.size or np.count_nonzero(part) == np.count_nonzero(array)
 

@@ -1,4 +1,4 @@
-"""Finds launches and device activities of the timed iterations, and each run phase's system calls.
+"""Finds the launches, the activities of devices and the system calls in the profile of a run.
 
 A launch is one execution of an operator or, on a device, of a kernel. An activity is a kernel, a
 copy or a fill on a device. Launches and activities belong to an execution of an operator, if this

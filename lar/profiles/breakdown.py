@@ -290,7 +290,7 @@ def intervals_by_bucket(profile: Profile) -> dict[str, list[Interval]]:
     """Return the merged intervals of each bucket, including intervals of the warm-up, in order.
 
     The buckets for waiting and Other have no intervals. Buckets that TensorBoard's plugin does not
-    have are in the result only if the profile has records for them.
+    have are in the result only if the profile has records for these buckets.
     """
     found: dict[str, list[Interval]] = {}
     # If operators compute on the host, their dispatch counts as the engine's overhead.

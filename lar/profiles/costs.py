@@ -1,10 +1,10 @@
 """The cost of profiling, and operator times scaled to a plain iteration.
 
 A plain run comes before each profiled run. The cost of profiling is how much longer a profiled
-iteration takes than a plain iteration. It is unknown how much of this cost belongs to each
-operator. At first, lar assumes that the whole cost of profiling lies outside of operators. If the
-operators together still take longer than a plain iteration, all their times are multiplied by the
-same factor, so that they take as long as a plain iteration.
+iteration takes than a plain iteration. It is unknown how much of the cost of profiling belongs to
+each operator. At first, lar assumes that the whole cost of profiling lies outside of operators. If
+the operators together still take longer than a plain iteration, all their times are multiplied by
+the same factor, so that they take as long as a plain iteration.
 
 All times stay as recorded if the cost is at most `LIMIT` times the time of a plain iteration. If
 other work disturbed the runs so much that the cost is unknown, all times stay as recorded.

@@ -68,7 +68,7 @@ class CaseStarted(Event):
 class TurnEnded(Event):
     """The worker has ended a turn: it has written the rows of its iterations, or its answer.
 
-    If `problem` is not empty, the worker could not answer.
+    If the worker has no answer, `problem` says why.
     """
 
     problem: str = ""

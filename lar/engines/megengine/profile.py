@@ -338,7 +338,8 @@ class ProfiledGraphs:
     """The operators of all graphs of a run, without repetitions.
 
     Operators of two graphs count as the same operator if their positions, types, names and shapes
-    are equal. Their ids may differ, since a graph that is compiled again has new ids.
+    are equal. The ids of such operators may differ, since a graph that is compiled again has new
+    ids.
     """
 
     def __init__(self) -> None:
@@ -609,7 +610,7 @@ def release_loaded(folder: str) -> None:
     """On Linux, release the memory of loaded libraries whose path contains the folder `folder`.
 
     Only read-only memory that was never written is released. If the memory is needed again, the
-    system reads its content from the page cache or from the file.
+    system reads the memory's content again, from the page cache or from the file.
     """
     if sys.platform != "linux":
         return

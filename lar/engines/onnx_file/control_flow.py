@@ -85,8 +85,8 @@ def parts_of_value(name: str, value: Any) -> Iterator[Part | Unheld]:
 class Rounds:
     """Runs the iterations of a body, and passes the results of all iterations to `visit`.
 
-    `states` are the values that an iteration passes to the next iteration. The other results of an
-    iteration are not passed on; `pieces` has these results for each iteration.
+    `states` are the values that an iteration passes to the next iteration. `pieces` has the values
+    that an iteration returns, but does not pass to the next iteration.
     """
 
     graph: Runnable

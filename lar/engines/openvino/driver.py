@@ -107,8 +107,8 @@ def import_openvino() -> Any:
     """Import the package openvino without its model converter.
 
     When OpenVINO's model converter is imported, the converter sends usage statistics over the
-    network. The thread that sends them may still run while a model is timed. Importing the
-    converter also takes as long as importing the rest of the package.
+    network. The thread that sends these statistics may still run while a model is timed. Importing
+    the converter also takes as long as importing the rest of the package.
 
     Raises:
         EngineMissing: openvino is not installed, or does not load on this machine.
