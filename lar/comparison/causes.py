@@ -94,9 +94,9 @@ class Ranges:
         return f"in {self.paired.names[side]} it is {times:.0f} times coarser than the values need"
 
     def describe_misread(self, pair: Pair) -> str:
-        """Say in words which bias an engine reads by a wrong scale; empty if every scale is right.
+        """Say in words which bias an engine multiplies by a wrong scale; empty if scales are right.
 
-        An operator that takes the actual tensor of the pair multiplies the integers of its bias by
+        An operator that reads the actual tensor of the pair multiplies the integers of its bias by
         the scale of this tensor. If the scale of an operator's input is wrong, the values of the
         operator's bias are wrong too.
         """
@@ -337,7 +337,7 @@ def find_zero_point(sides: Sides) -> str:
 def find_saturation(sides: Sides) -> str:
     """Detect that one side clips its elements at a number, and the other side does not.
 
-    If one side clips at 0, the other side lacks an activation.
+    If one side clips at 0, the other side probably lacks an activation such as Relu.
     """
     for name, side, twin in sides.both_ways():
         low, high = float(side.min()), float(side.max())
@@ -353,7 +353,7 @@ def find_saturation(sides: Sides) -> str:
 
 
 def find_border(sides: Sides) -> str:
-    """Detect that images differ only at their borders, since the sides pad images differently."""
+    """Detect that images differ only at their borders, probably since the sides pad differently."""
     difference = sides.difference
     if difference.ndim != 4 or min(difference.shape[2:]) < 5:
         return ""

@@ -201,9 +201,9 @@ def compare_dumps(
 ) -> Comparison:
     """Compare two dumps.
 
-    `kinds_of` takes an engine's name and returns what its operators do. `operators_of` returns an
-    object that runs operators of a side alone. `operators_of` is called only if operators may be at
-    fault. `names` are the names of the two sides.
+    `kinds_of` returns the kinds of an engine's operators, given the name of the engine.
+    `operators_of` returns an object that runs operators of a side alone. `operators_of` is called
+    only if operators may be at fault. `names` are the names of the two sides.
 
     Raises:
         DumpError: a tensor is missing or damaged.
@@ -344,9 +344,9 @@ def find_finding(
 
 
 def rounding_of(tensors: Iterable[TensorComparison]) -> tuple[str, float | None]:
-    """Return the coarse type whose rounding explains all differences, and an SNR.
+    """Return the coarse type whose rounding explains all differences, and the lowest SNR.
 
-    The SNR is the lowest ratio of signal to noise of an output, in dB.
+    The SNR of an output is its ratio of signal to noise in dB.
 
     The type is empty if float32 explains all differences.
     """
@@ -453,7 +453,8 @@ class CollectedItems:
         """Return one comparison for all items of the data set, with the culprits of every item.
 
         For each pair of tensors, the result has the comparison from the worst item, and the errors
-        over all items. A scale is reported as too coarse only if it is too coarse in every item.
+        over all items. A scale is reported as too coarse only if the scale is too coarse in every
+        item.
         """
         assert self.main is not None
         found = [
@@ -607,8 +608,8 @@ def judge_by_truth(
 
     `truth` is the dump of the reference values. `against` has the comparison of each side with the
     reference values. `nearest` is the side, 0 or 1, whose model is nearest to the model of the
-    reference values. The reference tensor of a pair is first searched for as the twin of the tensor
-    on the side `nearest`.
+    reference values. To find the reference tensor of a pair, lar first looks for the twin of the
+    pair's tensor on the side `nearest`.
     """
     mine, theirs = (
         {it.actual.key: it for it in against[side].tensors if not it.constant} for side in (0, 1)

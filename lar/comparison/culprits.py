@@ -294,7 +294,7 @@ class Blame(NamedTuple):
     the scale of the output; empty if nothing is known. With `is_coarse`, the scale is too coarse
     for the compared values. A scale that looks too coarse may be right, since other inputs of the
     model may give larger values. With `is_misread`, the scale of the output is wrong, and the next
-    operator reads its bias by this scale.
+    operator multiplies its bias by this scale.
     """
 
     actual: tuple[Node, ...]
@@ -386,7 +386,11 @@ class Search:
         return self.blames
 
     def try_all(self, pairs: Iterable[Pair], *, until_proven: bool = False) -> None:
-        """Run candidates alone; keep a candidate if its output differs or it cannot be run."""
+        """Run candidates alone; blame a candidate whose output differs, or that cannot be run.
+
+        If `until_proven` is true, stop at the first candidate whose fault is proven, and blame only
+        this candidate.
+        """
         for pair in pairs:
             if known_side(pair) in self.behind:
                 continue
@@ -423,8 +427,8 @@ class Search:
         """Blame the first pair whose error is at least `SUSPECT` times the tolerance.
 
         This function is called if the outputs of the models differ, but no operator's output
-        differs when the operator is run alone. After the first pair, errors grow as rounding errors
-        do, so that later pairs are not blamed.
+        differs when the operator is run alone. Later pairs are not blamed, since the first pair's
+        error may grow in later operators, as rounding errors do.
         """
         for pair in pairs:
             found = self.alone.get(pair.actual, Alone()).found

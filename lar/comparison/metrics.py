@@ -67,7 +67,7 @@ class Bounds(NamedTuple):
 
 
 def bounds_of(tolerance: Tolerance, *dtypes: str, step: float | None = None) -> Bounds:
-    """Return the bounds of a tolerance for tensors of one or two types.
+    """Return the bounds of a tolerance for two tensors, whose types may differ.
 
     `dtypes` are the names of the types in dumps. If the user gave no tolerance, the default
     tolerance of the coarser type is used. For integers that stand for real numbers, the default
@@ -338,7 +338,7 @@ class PairOfBlocks:
 
 
 def with_mask_of(actual: Array, expected: Array) -> Array:
-    """Return an actual block, with the expected number where both sides mean minus infinity.
+    """Return an actual block, but the expected number where both numbers mean minus infinity.
 
     The mask of an attention contains -1e9 for minus infinity, or in float16 -65504 or -inf.
     """

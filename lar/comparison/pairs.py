@@ -295,7 +295,7 @@ class Paired:
 
         An output of the actual model that has no matching tensor is included. If an output is only
         a copy of another tensor, the pair of the copied tensor stands for the output. If a dump
-        does not name its outputs, the tensors without children count as outputs.
+        does not name its outputs, the tensors that no operator reads count as outputs.
         """
         found: set[Node] = set()
         for side, graph in enumerate(self.graphs):
@@ -366,7 +366,7 @@ class Paired:
         return (it for it in self.compared.values() if it.is_input and not it.passed)
 
     def constants_of(self, nodes: Iterable[Node]) -> list[TensorComparison]:
-        """Return the comparisons of the constants that the operators of actual nodes take."""
+        """Return the comparisons of the constants that the operators of actual nodes read."""
         integers_of = self.graphs[0].integers_of
         taken = dict.fromkeys(integers_of(key) for node in nodes for _, key in node.constants)
         return [self.constants[key] for key in taken if key in self.constants]

@@ -16,8 +16,8 @@ rounding error too.
 
 An operator also passes on the errors of its inputs. An addition or a maximum adds up the errors of
 its inputs, and other operators may make the errors several times as large. An error is the length
-of the difference, divided by the length of the tensor. An operator is at fault if its error is much
-larger than the rounding error that the rules in this module allow.
+(L2 norm) of the difference, divided by the length of the tensor. An operator is at fault if its
+error is much larger than the rounding error that the rules in this module allow.
 
 The rules for rounding apply to sides that compute in a type coarser than float32. Two float32 runs
 are compared with a fixed tolerance, which is smaller than the error of a cast to any coarser type.
@@ -109,7 +109,8 @@ class Explained(NamedTuple):
     """The difference that rounding explains.
 
     `precision` is the coarse type, `error` the error of the whole tensor, and `step` the step of a
-    quantised type. With `stored`, both sides compute alike, and only the results are rounded.
+    quantised type. If `stored` is true, both sides compute in the same way, and only the results
+    are rounded.
     """
 
     precision: str
@@ -219,7 +220,7 @@ class Rounding:
     def explain(
         self, pair: Pair, sources: Sequence[TensorComparison], size: Size, _: Elements
     ) -> Explained | None:
-        """Return how large a difference between the two tensors of a pair rounding explains.
+        """Return the largest difference between the two tensors of a pair that rounding explains.
 
         The result is None if all types are as fine as float32. `size` is the `Size` of the expected
         tensor.
@@ -309,7 +310,7 @@ class Rounding:
     def explain_constant(
         self, pair: ConstantPair, size: Size, elements: Elements
     ) -> Explained | None:
-        """Return how large a difference between two constants rounding explains.
+        """Return the largest difference between two constants that rounding explains.
 
         The result is None if neither constant has a coarse type.
         """

@@ -6,7 +6,7 @@ writes a dump without an index; then the index is made from the names inside the
 A dump may also consist of plain arrays: a folder of `.npy` files, a `.npz`, one `.npy`, or arrays
 in Python. Plain arrays come from another framework or from the tools of a chip. Plain arrays have
 names and values, but no operators. The format of `.npy` files is described in numpy.lib.format.
-Functions import NumPy only when they need it, since its import is slow.
+Functions import NumPy only when they need NumPy, since importing NumPy is slow.
 """
 
 from __future__ import annotations

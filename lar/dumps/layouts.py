@@ -134,7 +134,7 @@ def to_blocked(array: Array, layout: str, shape: Sequence[int]) -> Array:
 
 
 def is_padded(padded: Sequence[int], shape: Sequence[int], layout: str) -> bool:
-    """Return whether a shape becomes the padded shape when its blocks are filled up."""
+    """Return whether `padded` is `shape` with the last block of each axis filled up."""
     axes = axes_of(layout)
     sizes = [dict(axes.blocks).get(letter, 1) for letter in axes.plain]
     return len(shape) == len(padded) == len(sizes) and all(

@@ -142,7 +142,7 @@ class Layer(NamedTuple):
 
 
 class DumpingDriver(Protocol):
-    """The part of a driver (`lar.engines.driver.Driver`) that is needed to write its dumps."""
+    """The part of a driver (`lar.engines.driver.Driver`) that is needed to write dumps."""
 
     runner: int
     run_number: int | None

@@ -47,9 +47,9 @@ def added_engines() -> tuple[dict[str, Engine], dict[str, str]]:
     """Find the engines that other packages add to lar.
 
     Returns:
-        The engines by name, and a text for each engine that cannot be used, which says why.
+        The engines by name, and for each engine that cannot be used a text which says why.
 
-    To search other packages is slow, so lar does this only if its own engines are not enough.
+    To search other packages is slow, so lar searches them only if lar's own engines are not enough.
     """
     if not has_added_engines():
         return {}, {}

@@ -45,7 +45,7 @@ class EngineTrace:
     """What an engine reports about all iterations of a profiled run.
 
     Times are on the recorder's clock. In `threads`, the host's thread has the number 1, and the
-    engine's threads have the numbers from 2. `thread_count` is the number of threads on which the
+    engine's threads are numbered from 2 on. `thread_count` is the number of threads on which the
     engine computes. `dropped` names the facts that the engine cannot report. `dispatch_only` means
     that the engine reports no times of the device's own work. If `times` is "mean", each execution
     of an operator has the mean duration of all executions of this operator. `notes` are messages

@@ -619,7 +619,9 @@ class Engine(abc.ABC):
         return ()
 
     def read_quantizations(self, path: Path) -> DumpFacts:
-        """Read the scales and zero points of a model's quantised tensors, in any process.
+        """Read the scales and zero points of a model's quantised tensors.
+
+        This method may be called in the main process or in a worker.
 
         Raises:
             ValueError, OSError, LarError: the file cannot be read, or is damaged.

@@ -28,7 +28,7 @@ class Listener:
         return True
 
     def on_event(self, event: Event, result: RunResult) -> None:
-        """Receive an event; `result` already contains this event."""
+        """Receive an event; `result` already contains the facts of this event."""
 
     def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
         """Receive the new rows with the indices from `first` to `last` - 1."""

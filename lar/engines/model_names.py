@@ -124,7 +124,7 @@ def refusal(model: str | os.PathLike[str], problem: str, hint: str) -> UsageErro
 
 
 def count_known(index: DumpIndex, names: Iterable[str]) -> tuple[int, int]:
-    """Return how many tensors of a dump have a name from the model, and how many tensors it has.
+    """Return how many of a dump's tensors have a name from the model, and the number of tensors.
 
     Constants are not counted.
     """

@@ -136,7 +136,7 @@ def moved_bytes(
     """Return how many bytes an operator reads and writes, None if an element's size is unknown.
 
     `picked` has the keys of the inputs from which the operator only picks elements, such as tables.
-    For an input in `picked`, at most as many bytes are counted as the operator writes.
+    An input in `picked` counts at most as many bytes as the operator writes.
     """
     outputs = tuple(outputs)
     written, total = bytes_of(outputs), bytes_of((*inputs.values(), *outputs))

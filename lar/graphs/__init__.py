@@ -19,7 +19,7 @@ Steps = tuple[str, ...]
 
 
 class OperatorKinds(NamedTuple):
-    """A table of an engine's operator types, in small letters, and of what they do.
+    """A table of an engine's operator types (in lower case) and of what their operators do.
 
     `kinds` maps a type to its kind. A type that is not in this table is its own kind. `biased`
     operators add a bias that is not among their inputs. `may_fuse` operators may end in an

@@ -40,7 +40,7 @@ class Node:
     """A tensor that an operator computed, or that the run was fed with.
 
     `tensor` is None if the dump does not hold the tensor. `parents` are the nodes that the node's
-    operator takes as inputs. The operator's other inputs are constants. `constants` has the number
+    operator reads as inputs. The operator's other inputs are constants. `constants` has the number
     and the key of each constant input. `depth` counts the operators on the longest path from an
     input. `place` is the number of the node in the graph's order.
     """

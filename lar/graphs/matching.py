@@ -422,7 +422,7 @@ class Matching:
         """Match tensors by aligning both graphs in their order, with the greatest sum of scores.
 
         Of several equally good alignments, the alignment with the later tensors is used. For
-        example, if an operator changes nothing, later operators take its output, not its input.
+        example, if an operator changes nothing, later operators read its output, not its input.
         """
         rows = {
             each: self.scores(nodes, self.unnamed[1].get(each, []))
@@ -553,7 +553,7 @@ class Matching:
     def drop_before_bias(self) -> None:
         """Drop pairs where one side has added a bias that the other side adds only later.
 
-        Pairs that names or values confirm are kept.
+        If names or values confirm a pair, the pair is kept.
         """
         for node in filter(self.twins.get, self.actual):
             more = self.added_more(node)
@@ -636,7 +636,7 @@ def kind_of_name(name: str) -> str:
 
 
 def counting_kind(names: Collection[str]) -> str:
-    """Return the form that most names of a side have, such as `var#`; empty if most differ."""
+    """Return the form that most names of a side have, such as `var#`; empty if no form prevails."""
     kinds = Counter(map(kind_of_name, names))
     kind, count = kinds.most_common(1)[0] if kinds else ("", 0)
     return kind if count > 1 and count >= MOST * len(names) else ""
@@ -785,7 +785,7 @@ class Constants:
     def match_places(self, one: Node, other: Node) -> None:
         """Pair the constants that two operators of the same kind read at the same input positions.
 
-        No pair is made if one operator takes more constants than the other operator, since a fusion
+        No pair is made if one operator reads more constants than the other operator, since a fusion
         may have made some of these constants.
         """
         if len(one.constants) != len(other.constants) or one.steps[:1] != other.steps[:1]:
@@ -849,7 +849,7 @@ class Constants:
 
 
 def parameters_of(node: Node, twins: Container[Node]) -> list[str]:
-    """Return the keys of the constants used by the operators from the nearest `twins` to a node.
+    """Return the keys of constants that operators read between the nearest `twins` and a node.
 
     Constants of activations, such as 0 and 6, are left out: a fusion may remove such constants.
     """

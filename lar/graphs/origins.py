@@ -160,7 +160,7 @@ class Alignment:
         return [key for key in operator.inputs if key in self.constants]
 
     def weights_in(self, region: Iterable[ModelOperator]) -> list[str]:
-        """Return the names of the constants that some operators of the model take, in order."""
+        """Return the names of the constants that some operators of the model read, in order."""
         return [
             name for each in region for name in each.inputs if name and name not in self.model.data
         ]
@@ -250,8 +250,8 @@ class Alignment:
         """Find the tensors that the model lacks, since they are only parts of the model's tensors.
 
         For example, the engine may compute a sum in another order than the model. If two tensors
-        seem to have one origin, and one is computed from the other, the earlier tensor is only a
-        part of the later tensor.
+        seem to have the same origin, and one tensor is computed from the other tensor, the earlier
+        tensor is only a part of the later tensor.
         """
         for operator in reversed(self.index.operators):
             known = (self.origins.get(key) or self.parts.get(key) for key in operator.outputs)

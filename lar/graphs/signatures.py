@@ -186,7 +186,7 @@ class Signature(NamedTuple):
 class Values:
     """Reads the tensors of a dump in plain axes, such as NCHW; a tensor is read when it is needed.
 
-    Quantised tensors are read as real numbers, or as integers with `raw`. If a dump lacks the
+    Quantised tensors are read as real numbers, or as integers if `raw` is true. If a dump lacks the
     scales of its integers, the scales come from `scales_of`, the dump of the other side.
     """
 

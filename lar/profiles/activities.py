@@ -7,10 +7,10 @@ execution is known.
 A CPU is the host and does not count as a device. If an engine reports no kernels, each operator is
 treated as a kernel that has the name of the operator's algorithm.
 
-The thread that runs the model also stores the profiler's records, reads the noise and writes files,
-between iterations. System calls that the model's thread makes between iterations are assigned to
-the profiler, except while the engine loads or prepares the model. The system calls of the engine's
-own threads are not assigned to the profiler.
+Between iterations, the thread that runs the model also stores the profiler's records, reads the
+machine's noise and writes files. System calls that the model's thread makes between iterations are
+assigned to the profiler, except while the engine loads or prepares the model. The system calls of
+the engine's own threads are not assigned to the profiler.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ the buckets Kernel, Memcpy, Memset and Runtime are left out. A bucket is the uni
 within the step, without the times that are already in earlier buckets. The times of all buckets
 therefore add up exactly to the time of the step.
 
-Most of the plugin's bucket Other is split here: into the cost of profiling (`lar.profiles.costs`),
-the copies of inputs and outputs, and the engine's own time around its operators. The time that
-remains in the bucket Other is lar's own work between the reading of an item, the feeding and the
-execution.
+This module splits most of the bucket Other of TensorBoard's plugin: into the cost of profiling
+(`lar.profiles.costs`), the copies of inputs and outputs, and the engine's own time around its
+operators. The time that remains in the bucket Other is lar's own work between the reading of an
+item, the feeding and the execution.
 
 A profile records how long a thread waited for a CPU in each step, but not at which moments. Waiting
 for a CPU has its own bucket. The waiting is subtracted from the buckets outside of operators. The
@@ -116,7 +116,7 @@ def waiting_by_step(profile: Profile) -> dict[int, int]:
 
 
 def disturbed_steps(profile: Profile) -> dict[int, tuple[str, ...]]:
-    """Return the causes of disturbance for each disturbed step, by its number."""
+    """Return the causes of disturbance for each disturbed step, by the number of the step."""
     return {each.step: each.causes for each in profile.facts.noise if each.causes}
 
 
@@ -276,7 +276,7 @@ def take_out_waiting(
 
 
 def steps_of(profile: Profile) -> tuple[Step, ...]:
-    """Return the timed steps; without steps, return one step around all operators."""
+    """Return the timed steps; if no steps are recorded, return one step around all operators."""
     if profile.steps:
         return profile.timed_steps()
     recorded = [each.interval for each in profile.executions]

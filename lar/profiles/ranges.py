@@ -142,7 +142,7 @@ def ranges_during(start_ns: int) -> list[NamedRange]:
 
 
 def watch_open_ranges(path: str, t0_ns: int) -> None:
-    """Register a profile in all open ranges; when a range ends, it is added to the profile.
+    """Register a profile in all open ranges; a range that ends is added to the profile.
 
     The profile's clock begins at `t0_ns`.
     """
@@ -311,7 +311,7 @@ def executions_by_range(profile: Profile) -> dict[Span, list[list[int]]]:
 
 
 def starts_of(execution: Execution) -> Starts:
-    """Return the threads on which an execution ran and was dispatched, each with its begin."""
+    """Return pairs of a thread and a time: where and when an execution ran and was dispatched."""
     starts = [(execution.thread, execution.start_ns)]
     if execution.dispatch_start_ns is not None and execution.dispatch_thread is not None:
         starts.append((execution.dispatch_thread, execution.dispatch_start_ns))

@@ -15,7 +15,8 @@ A roof limits only work that is near the roof. Work far from both roofs has anot
 kernel does not fit the shapes or the layout, or the time is spent on waiting for threads, on
 loading instructions or on the call itself.
 
-Data in caches may be read faster than main memory, but lar compares it with main memory's peak.
+Data in caches can be read faster than data in main memory, but lar compares every bandwidth with
+main memory's peak.
 """
 
 from __future__ import annotations

@@ -205,8 +205,8 @@ class Culprit(Record):
     If the culprit is `proven`, its operators were run alone on both sides, on the same inputs, and
     gave different outputs. `alone` has the difference between the outputs of the operators that
     were run alone. A culprit that is not `proven` is a suspect, and `doubt` says why. `is_coarse`
-    means that the output is right within the rounding of its type, but its scale is far coarser
-    than its values need.
+    means that the output's values are right within the rounding of their type, but the output's
+    scale is far coarser than these values need.
     """
 
     actual: tuple[OperatorFacts, ...]

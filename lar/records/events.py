@@ -139,7 +139,7 @@ class Packed(Event):
 
 
 class Failed(Event):
-    """The worker has failed; this is its last event."""
+    """The worker has failed; the worker sends no event after this event."""
 
     failure: run.Failure
 

@@ -82,7 +82,7 @@ class ThreadUse(msgspec.Struct, frozen=True):
         return self.waiting_ns / total if total else None
 
     def with_that_of(self, other: ThreadUse) -> ThreadUse:
-        """Return a `ThreadUse` whose times and tasks are the sums of those of two `ThreadUse`.
+        """Return a `ThreadUse` with the sums of the times and of the tasks of two `ThreadUse`.
 
         The tasks of two threads are added if the threads have equal numbers, even in different
         copies of the model.
@@ -107,8 +107,8 @@ class ProfiledOperator(msgspec.Struct, frozen=True, kw_only=True):
     `reads` and `writes` have the keys of the input and output tensors, in order; both are empty if
     the tensors are not known. A key is unique in the graph: it is the tensor's name, or its name
     with a number. `weights` are the tensors in `reads` that are not computed from the model's
-    inputs. If the name of a tensor in the model file differs from the tensor's key, `names` has
-    this name, by key.
+    inputs. `names` maps the key of a tensor to the tensor's name in the model file, if this name
+    differs from the key.
     """
 
     id: str
@@ -405,7 +405,7 @@ class Peak(msgspec.Struct, frozen=True):
 
 
 class TriedSetting(msgspec.Struct, frozen=True):
-    """A setting that `lar advise` tried, in turns with the run that was profiled.
+    """A setting that `lar advise` tried, in alternation with the run that was profiled.
 
     `why` is the part of the profile that suggests the setting. `difference` compares the times with
     and without the setting, and is None if the setting was not measured. `outputs` says how the
@@ -595,7 +595,7 @@ class Columns(Sequence[R], Generic[R]):
         return self._records(self._columns)
 
     def _reorder(self, places: Sequence[int]) -> None:
-        """Put the records into the order of `places`; this is done column by column."""
+        """Put the records into the order of `places`, one column after the other."""
         for number, column in enumerate(self._columns):
             self._columns[number] = array(column.typecode, map(column.__getitem__, places))
 

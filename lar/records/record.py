@@ -104,7 +104,7 @@ class Numbers(Sequence[float | None]):
     """
 
     def __init__(self, values: Iterable[float | None]) -> None:
-        """Keep the numbers as doubles, in which NaN stands for None.
+        """Store the numbers as doubles, in which NaN stands for None.
 
         An array of doubles, or an object with the methods of a memoryview, is not copied.
         """

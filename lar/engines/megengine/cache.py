@@ -413,7 +413,7 @@ def times_in(searches: Searches) -> dict[bytes, tuple[float, ...]]:
 def is_decided(algorithms: Sequence[Algorithm]) -> bool:
     """Return whether a person has chosen the first algorithm.
 
-    The answer is yes if another algorithm is faster than the first algorithm.
+    The result is true if another algorithm is faster than the first algorithm.
     """
     return min(each.seconds for each in algorithms) < algorithms[0].seconds
 
@@ -429,7 +429,7 @@ def with_seconds(algorithm: Algorithm, seconds: float) -> Algorithm:
 
 
 def find_operator(cache: AlgorithmCache, text: str) -> Operator:
-    """Return the operator whose name is a given text, or else contains the given text.
+    """Return the operator whose name is the given text, or else contains the given text.
 
     Raises:
         UsageError: the text matches no operator, or several operators.

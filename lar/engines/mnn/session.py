@@ -586,7 +586,7 @@ def start_profiling(driver: InterpreterDriver, _: object) -> None:
 
 
 def read_model(model: Path) -> ModelInfo:
-    """Read a description of an `.mnn` model; a session of MNN is opened for this, but not run.
+    """Read a description of an `.mnn` model, by opening but not running a session of MNN.
 
     FLOPs are counted for the shapes in the file, with a size of 1 for open axes.
 

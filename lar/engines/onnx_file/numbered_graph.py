@@ -58,7 +58,7 @@ def quantizations_of(
 
 
 def quantization_of(each: Scales, values: Mapping[str, Array]) -> Quantization | None:
-    """Return a tensor's quantization, None if its scales are unknown or not along one axis."""
+    """Return a tensor's quantization; None if its scales are unknown or vary along several axes."""
     if not values.keys() >= {*each.names}:
         return None
     scale, axis = np.ones(1, np.float32), each.axis

@@ -63,7 +63,7 @@ SHORT_ITERATION_NS = 100_000
 
 
 def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
-    """Find signs in a profile, which suggest choices of settings, in any order.
+    """Yield, in any order, the facts in a profile (signs) which suggest that choices save time.
 
     Some signs may be for choices that the machine does not offer.
     """

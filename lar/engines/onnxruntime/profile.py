@@ -376,7 +376,7 @@ def tensors_of(
 ) -> Iterator[Tensor]:
     """Yield the tensors that the executions of one iteration compute.
 
-    `held` keeps the last tensor of each name. A tensor in a loop is yielded once for each time that
+    `held` has the last tensor of each name. A tensor in a loop is yielded once for each time that
     the loop computes the tensor.
     """
     for execution in executions:

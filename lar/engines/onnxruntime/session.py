@@ -534,7 +534,7 @@ def multiply_in_float32(driver: SessionDriver, _: bool) -> None:
 
 
 def keep_tensorrt_engines(driver: SessionDriver, file: str) -> None:
-    """Have TensorRT store the engines that it builds in files whose names begin with `file`.
+    """Have TensorRT store its engines, in files whose names begin with `file`.
 
     Raises:
         UsageError: files cannot be written in this folder.

@@ -72,8 +72,8 @@ def dump_outputs(driver: CompiledDriver, _: object) -> None:
 class TakenTensors:
     """The tensors of the graph that a driver executes, as far as lar can read their values.
 
-    There are four ways to read values, and each is tried for the tensors that are still missing.
-    The first way reads all tensors at once. The second way leaves out those tensors that would keep
+    lar has four ways to read values, and tries each way for the tensors that are still missing. The
+    first way reads all tensors at once. The second way leaves out those tensors that would keep
     operators from being fused if they were results. The third way cuts the model into parts at each
     missing tensor. The fourth way reads the missing tensors one by one.
     """
