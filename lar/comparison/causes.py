@@ -75,8 +75,8 @@ class Ranges:
 
         For an input of the model, the text is empty. The text is also empty if the scale of a
         source (a tensor from which this tensor is computed) is equal to this tensor's scale. The
-        text is also empty if the scale of a source is nearly as much too coarse as this tensor's
-        scale.
+        text is also empty if the scale of a source is too coarse by nearly the same factor as this
+        tensor's scale.
         """
         nodes = pair.actual, pair.expected
         steps = [*map(self.step_of, (0, 1), nodes)]

@@ -111,7 +111,7 @@ class Prover:
 
         If the output differs, or if `though_right` is true, lar also checks each side's own dump.
         For this check, lar runs the operators of a side with the inputs in the side's dump. The
-        output must agree with the output in the same dump.
+        output must agree with the output in the side's dump.
 
         Raises:
             DumpError: a tensor is missing or damaged.

@@ -338,7 +338,9 @@ class PairOfBlocks:
 
 
 def with_mask_of(actual: Array, expected: Array) -> Array:
-    """Return an actual block, but the expected number where both numbers mean minus infinity.
+    """Return an actual block, in which masked numbers are replaced by the expected numbers.
+
+    A number is masked if both sides have a number that means minus infinity.
 
     The mask of an attention contains -1e9 for minus infinity, or in float16 -65504 or -inf.
     """

@@ -102,7 +102,7 @@ def facts_of_run(spec: RunSpec, model_sha256: str) -> dict[str, Any]:
 
 
 def files_of_items(spec: RunSpec) -> dict[str, str]:
-    """Return the size and the time of each file from which items of a data set are read.
+    """Return size and modification time of each file from which a data set's items are read.
 
     Checksums are not used: to read all files would take as long as a run.
     """
@@ -130,7 +130,7 @@ def number_of_run(spec: RunSpec, iteration: int) -> int:
 
 
 def name_of_run(spec: RunSpec, number: int) -> str:
-    """Return the name of an iteration's item or testcase; empty if the run has only one or none."""
+    """Return the name of an iteration's item or testcase; empty if the run has only one."""
     names = spec.item_names or tuple(case.name for case in spec.cases)
     position = max(0, number - spec.warmup_iterations) // max(1, spec.iterations)
     return names[min(position, len(names) - 1)] if len(names) > 1 else ""

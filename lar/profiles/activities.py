@@ -106,8 +106,8 @@ class DeviceActivity(NamedTuple):
     """A kernel, copy or fill on a device.
 
     `execution` is the index of the operator's execution in the timed executions. `starts` has pairs
-    of a thread and a time: first where and when the activity ran, then where and when it was
-    dispatched, if known.
+    of a thread and a time: first where and when the activity ran, then, if known, where and when
+    the activity was dispatched.
     """
 
     span: Span

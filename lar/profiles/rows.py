@@ -173,7 +173,7 @@ class Figure(NamedTuple):
 
 
 def of_times(value: Callable[[Totals], float | None]) -> Callable[[Counted], float | None]:
-    """Return a function that gets a figure from a row's times, or None if they are unknown."""
+    """Return a function that gets a figure from a row's times, or None if these are unknown."""
     return lambda row: None if row.times is None else value(row.times)
 
 

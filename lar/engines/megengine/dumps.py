@@ -148,7 +148,7 @@ def order_of(times: dict[str, dict[str, dict[str, float]]]) -> list[str]:
     """Return the operators in the order of their starts.
 
     `times` has the times of each operator in each thread. If an operator started in several
-    threads, its earliest start counts.
+    threads, the earliest of these starts is used.
     """
     began = {key: min(each["start"] for each in threads.values()) for key, threads in times.items()}
     return sorted(began, key=began.__getitem__)

@@ -141,7 +141,7 @@ class GraphDriver(MegEngineDriver):
         self.fire_hooks("before_run")
 
     def _compile(self, arrays: Mapping[str, Array]) -> None:
-        """Compile the function that computes the outputs for inputs with the arrays' shapes."""
+        """Compile the function that computes outputs from inputs with the shapes of `arrays`."""
         fed = {}
         for name, array in arrays.items():
             node = self._nodes[name] = self.input_node("xpux", array.dtype, array.shape)

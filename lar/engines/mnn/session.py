@@ -586,7 +586,9 @@ def start_profiling(driver: InterpreterDriver, _: object) -> None:
 
 
 def read_model(model: Path) -> ModelInfo:
-    """Read a description of an `.mnn` model, by opening but not running a session of MNN.
+    """Read a description of an `.mnn` model.
+
+    To read the model, lar opens a session of MNN, but does not run this session.
 
     FLOPs are counted for the shapes in the file, with a size of 1 for open axes.
 

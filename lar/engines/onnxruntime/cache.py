@@ -315,7 +315,7 @@ def save_and_open(driver: SessionDriver, folder: Path, data: str) -> tuple[bool,
 
 
 def remove_build(spec: RunSpec, _: RunContext) -> None:
-    """Remove the unfinished cache of a killed worker; the parent process calls this."""
+    """Remove the unfinished cache of a killed worker; the parent process calls this function."""
     if place := FAST_RUN_ALGO_POLICY.of(spec.settings):
         remove_leftovers(str(folder_of(str(place))))
 
