@@ -233,7 +233,7 @@ def layout_of_format(text: str) -> str:
 def layouts_of_operator(
     operator: DumpedOperator, tensors: Mapping[str, DumpedTensor]
 ) -> tuple[str, str]:
-    """Return the layouts of an operator's inputs and of its outputs; both empty if uncertain."""
+    """Return the layouts of an operator's inputs and of its outputs; empty if uncertain."""
     kind, parameters = operator.type, operator.parameters
     # ONNX Runtime computes these operators with the channels of images last.
     last = kind.startswith("QLinear") and parameters.get("channels_last") == 1

@@ -307,7 +307,7 @@ class AlgorithmCacheFiles(CacheFiles):
 
     @abc.abstractmethod
     def merge(self, paths: Sequence[str], output: str, prefer: Preference) -> Merged:
-        """Add the contents of cache files to the file `output`, and keep its present contents.
+        """Add the contents of cache files to the present contents of the file `output`.
 
         If `output` exists and is not among `paths`, `output` is treated as the first of the merged
         files.

@@ -27,10 +27,10 @@ class OperatorKinds(NamedTuple):
     alone does not show these steps, or else (). `opaque` operators run a function or another
     library: no dump shows what happens inside. Some tensors are computed in a wider type than the
     model says: for these tensors, `rounded` maps the beginning of the name to the type in the
-    model. `random` operators draw random numbers. `rounding` maps an operator type to what an
-    operator of this type with float inputs may round to integers. A value of `rounding` is
-    `8-bit-factors`, `4-bit-weights`, or both names with a space between them. A key of `rounding`
-    is a type, or a type with a parameter, such as `matmulnbits bits=4`.
+    model. `random` operators draw random numbers. `rounding` says, by operator type, which numbers
+    an operator with float inputs may round to integers. A value of `rounding` is `8-bit-factors`,
+    `4-bit-weights`, or both names with a space between them. A key of `rounding` is a type, or a
+    type with a parameter, such as `matmulnbits bits=4`.
     """
 
     kinds: Mapping[str, str] = {}

@@ -220,7 +220,7 @@ class Alignment:
         return ""
 
     def behind_activation(self, operator: DumpedOperator, name: str) -> str:
-        """Return the output of an operator's fused activation, or `name` without an activation."""
+        """Return the output of a fused activation, or `name` if no activation is fused."""
         parameters = {key.lower(): value for key, value in operator.parameters.items()}
         mode = str(parameters.get("activation", "")).lower()
         takers = [self.model.operators[place] for place in self.model.takers.get(name, ())]
