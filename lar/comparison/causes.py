@@ -75,8 +75,8 @@ class Ranges:
 
         For an input of the model, the text is empty. The text is also empty if the scale of a
         source (a tensor from which this tensor is computed) is equal to this tensor's scale. The
-        text is also empty if the scale of a source is nearly as much too coarse as this tensor's
-        scale.
+        text is also empty if the scale of a source is too coarse by nearly the same factor as this
+        tensor's scale.
         """
         nodes = pair.actual, pair.expected
         steps = [*map(self.step_of, (0, 1), nodes)]
@@ -94,9 +94,9 @@ class Ranges:
         return f"in {self.paired.names[side]} it is {times:.0f} times coarser than the values need"
 
     def describe_misread(self, pair: Pair) -> str:
-        """Say in words which bias an engine reads by a wrong scale; empty without such a bias.
+        """Say in words which bias an engine multiplies by a wrong scale; empty if scales are right.
 
-        An operator that takes the actual tensor of the pair multiplies the integers of its bias by
+        An operator that reads the actual tensor of the pair multiplies the integers of its bias by
         the scale of this tensor. If the scale of an operator's input is wrong, the values of the
         operator's bias are wrong too.
         """
@@ -117,7 +117,9 @@ class Ranges:
         return ""
 
     def times_before(self, side: int, node: Node) -> float:
-        """Return the largest factor by which a scale before a tensor is too coarse, but at least 1.
+        """Return the largest factor by which an earlier tensor's scale is too coarse, at least 1.
+
+        Earlier tensors are all tensors from which the given tensor is computed.
 
         The result is infinite if one of the tensor's sources has the same scale as the tensor.
         """
@@ -158,7 +160,10 @@ def is_given(node: Node) -> bool:
 
 
 def bounds_of_results(node: Node) -> Iterator[tuple[float, float]]:
-    """Yield the limits of a tensor's values if its operator has limits, as sigmoid has 0 and 1."""
+    """Yield the limits of a tensor's values, if the operator that computes the tensor sets limits.
+
+    For example, the results of sigmoid lie between 0 and 1.
+    """
     for each in (node, *(node.parents if node.is_cast else ())):
         for step in each.steps:
             yield from (ends for name, ends in BOUNDED.items() if name in step)
@@ -332,7 +337,7 @@ def find_zero_point(sides: Sides) -> str:
 def find_saturation(sides: Sides) -> str:
     """Detect that one side clips its elements at a number, and the other side does not.
 
-    If one side clips at 0, the other side lacks an activation.
+    If one side clips at 0, the other side probably lacks an activation such as Relu.
     """
     for name, side, twin in sides.both_ways():
         low, high = float(side.min()), float(side.max())
@@ -348,7 +353,7 @@ def find_saturation(sides: Sides) -> str:
 
 
 def find_border(sides: Sides) -> str:
-    """Detect that images differ only at their borders, since the sides pad images differently."""
+    """Detect that images differ only at their borders, probably since the sides pad differently."""
     difference = sides.difference
     if difference.ndim != 4 or min(difference.shape[2:]) < 5:
         return ""
@@ -398,6 +403,6 @@ def energy_of(array: Array) -> float:
 
 
 def is_inside(side: Array) -> Array:
-    """Return a mask of the elements that are neither the smallest nor the largest one."""
+    """Return a mask of the elements that are neither the smallest nor the largest element."""
     inside: Array = (side > side.min()) & (side < side.max())
     return inside

@@ -147,7 +147,7 @@ def describe_moved(node: Node, paired: Paired) -> str:
 
 
 def describe_fused(node: Node, paired: Paired, side: int) -> str:
-    """Say in words which fused operator of the other side contains a tensor; empty if none does."""
+    """Say in words which fused operator on the other side contains a tensor; empty if unknown."""
     for each in results_of(node, paired.by_node):
         twin = paired.by_node[each][:2][1 - side]
         maker = twin.operator.type if twin.operator else "an operator"
@@ -201,9 +201,9 @@ def compare_dumps(
 ) -> Comparison:
     """Compare two dumps.
 
-    `kinds_of` takes an engine's name and returns what its operators do. `operators_of` returns an
-    object that runs operators of a side alone. `operators_of` is called only if operators may be at
-    fault. `names` are the names of the two sides.
+    `kinds_of` returns the kinds of an engine's operators, given the name of the engine.
+    `operators_of` returns an object that runs operators of a side alone. `operators_of` is called
+    only if operators may be at fault. `names` are the names of the two sides.
 
     Raises:
         DumpError: a tensor is missing or damaged.
@@ -323,7 +323,7 @@ def find_culprits(
 
 
 def with_single(found: TensorComparison, run: Alone | None, isolate: bool) -> TensorComparison:
-    """Return the comparison of a pair, with the result of running its operator alone."""
+    """Return a pair's comparison, and add to it the result of running the pair's operator alone."""
     if run is None:
         return found
     alone = run.found
@@ -344,9 +344,9 @@ def find_finding(
 
 
 def rounding_of(tensors: Iterable[TensorComparison]) -> tuple[str, float | None]:
-    """Return the coarse type whose rounding explains all differences, and an SNR.
+    """Return the coarse type whose rounding explains all differences, and the lowest SNR.
 
-    The SNR is the lowest ratio of signal to noise of an output, in dB.
+    The SNR of an output is its ratio of signal to noise in dB.
 
     The type is empty if float32 explains all differences.
     """
@@ -453,7 +453,8 @@ class CollectedItems:
         """Return one comparison for all items of the data set, with the culprits of every item.
 
         For each pair of tensors, the result has the comparison from the worst item, and the errors
-        over all items. A scale is reported as too coarse only if it is too coarse in every item.
+        over all items. A scale is reported as too coarse only if the scale is too coarse in every
+        item.
         """
         assert self.main is not None
         found = [
@@ -479,7 +480,8 @@ class CollectedItems:
 def describe_items(culprits: Mapping[str, Culprit]) -> str:
     """Say in words which items show a fault.
 
-    `culprits` maps each item that shows the fault to the record of the fault.
+    `culprits` maps the name of each item of the data set that shows the fault to the record of the
+    fault.
     """
     name = next(iter(culprits.values())).output.expected.name
     if len(culprits) == 1:
@@ -518,7 +520,8 @@ Keys = dict[str, TensorComparison]
 def compare_sides(count: int, compare: Callable[[int, int], Comparison]) -> ComparisonOfSides:
     """Compare three or more sides.
 
-    `compare` takes the numbers of two sides, first the actual side and then the expected side.
+    `compare` compares two sides. The arguments of `compare` are the indexes of the sides: first the
+    index of the actual side, then the index of the expected side.
 
     Tensors are matched with the tensors of the first side. Two sides after the first side are
     compared with each other only if both of them differ from the first side.
@@ -586,7 +589,7 @@ def tensor_of_sides(
 def odd_of(groups: Sequence[Sequence[int]]) -> tuple[int, ...]:
     """Return the sides that differ from the largest group of agreeing sides.
 
-    The result is empty if two groups are equally large.
+    The result is empty if all sides agree, or if no single group is the largest.
     """
     sizes = sorted(map(len, groups), reverse=True)
     if len(sizes) < 2 or sizes[0] == sizes[1]:
@@ -605,8 +608,8 @@ def judge_by_truth(
 
     `truth` is the dump of the reference values. `against` has the comparison of each side with the
     reference values. `nearest` is the side, 0 or 1, whose model is nearest to the model of the
-    reference values. The reference tensor of a pair is first searched for as the twin of the tensor
-    on the side `nearest`.
+    reference values. To find the reference tensor of a pair, lar first looks for the twin of the
+    pair's tensor on the side `nearest`.
     """
     mine, theirs = (
         {it.actual.key: it for it in against[side].tensors if not it.constant} for side in (0, 1)

@@ -109,9 +109,9 @@ class Prover:
     def prove(self, pair: Pair, *, though_right: bool = False) -> Alone:
         """Run the operators of a pair alone, with the expected values as inputs.
 
-        If the output differs or `though_right` is set, each side is also checked by itself. To
-        check a side by itself, lar runs the side's operators alone, with the inputs in the side's
-        dump; the output must agree with the output in this dump.
+        If the output differs, or if `though_right` is true, lar also checks each side's own dump.
+        For this check, lar runs the operators of a side with the inputs in the side's dump. The
+        output must agree with the output in the side's dump.
 
         Raises:
             DumpError: a tensor is missing or damaged.
@@ -294,7 +294,7 @@ class Blame(NamedTuple):
     the scale of the output; empty if nothing is known. With `is_coarse`, the scale is too coarse
     for the compared values. A scale that looks too coarse may be right, since other inputs of the
     model may give larger values. With `is_misread`, the scale of the output is wrong, and the next
-    operator reads its bias by this scale.
+    operator multiplies its bias by this scale.
     """
 
     actual: tuple[Node, ...]
@@ -329,7 +329,7 @@ class Search:
     def find(self, ends: Sequence[Pair]) -> list[Blame]:
         """Find the culprits among the pairs from which `ends` are computed, and among `ends`.
 
-        Pairs behind a culprit are not judged.
+        Pairs that are computed from a culprit's output are not judged.
         """
         wrong = [*in_order(walk(ends, self.wrong_sources))]
         self.first = [pair for pair in wrong if self.is_first(pair)]
@@ -353,8 +353,8 @@ class Search:
     def find_inside(self) -> list[Blame]:
         """Find wrong operators although rounding explains the differences of the outputs.
 
-        An operator is run alone if both sides round its numbers alike, or if its error is far
-        larger than rounding explains.
+        An operator is run alone if both sides round its numbers in the same way, or if its error is
+        far larger than rounding explains.
         """
         rounding, found = self.paired.measure.rounding, self.paired.found
         first = filter(self.is_first, self.paired.pairs)
@@ -365,7 +365,9 @@ class Search:
         return (it for it in self.paired.sources(pair) if is_off(self.paired.found(it)))
 
     def find_everywhere(self) -> list[Blame]:
-        """Run every operator alone; find all wrong operators, even behind another wrong operator.
+        """Run every operator alone, and find all wrong operators.
+
+        A wrong operator is found even if its inputs are computed by another wrong operator.
 
         An operator that cannot be run alone is a suspect if its inputs agree.
         """
@@ -384,7 +386,11 @@ class Search:
         return self.blames
 
     def try_all(self, pairs: Iterable[Pair], *, until_proven: bool = False) -> None:
-        """Run candidates alone; keep a candidate if its output differs or it cannot be run."""
+        """Run candidates alone; blame a candidate whose output differs, or that cannot be run.
+
+        If `until_proven` is true, stop at the first candidate whose fault is proven, and blame only
+        this candidate.
+        """
         for pair in pairs:
             if known_side(pair) in self.behind:
                 continue
@@ -421,8 +427,8 @@ class Search:
         """Blame the first pair whose error is at least `SUSPECT` times the tolerance.
 
         This function is called if the outputs of the models differ, but no operator's output
-        differs when the operator is run alone. After the first pair, errors grow as rounding errors
-        do, so that later pairs are not blamed.
+        differs when the operator is run alone. Later pairs are not blamed, since the first pair's
+        error may grow in later operators, as rounding errors do.
         """
         for pair in pairs:
             found = self.alone.get(pair.actual, Alone()).found
@@ -432,7 +438,7 @@ class Search:
                 break
 
     def heals(self, pair: Pair, alone: Alone) -> bool:
-        """Return whether a pair's difference vanishes in the pairs that are computed from it.
+        """Return whether a pair's difference vanishes in pairs that are computed from this pair.
 
         If the difference vanishes, the two tensors are different quantities, and no operator is at
         fault. For example, only one of the two tensors has been multiplied by a factor, because the
@@ -507,7 +513,7 @@ def first_iteration(found: TensorComparison) -> float:
 
 
 def differs_later(source: TensorComparison, found: TensorComparison) -> bool:
-    """Return whether an input begins to differ in a later iteration than its output."""
+    """Return whether an operator's input begins to differ in a later iteration than the output."""
     in_step = source.expected.shape[:1] == found.expected.shape[:1]
     return in_step and not source.passed and first_iteration(source) > first_iteration(found)
 
@@ -519,7 +525,11 @@ def blame_of(pair: Pair, paired: Paired, alone: Alone) -> Blame:
 
 
 def without_behind(blames: Sequence[Blame], others: Sequence[Blame]) -> list[Blame]:
-    """Return the culprits in `blames` that are neither in `others` nor behind one of `others`."""
+    """Return the culprits in `blames` that `others` cannot have caused.
+
+    A culprit is left out if it is in `others`, or if its tensors are computed from a culprit in
+    `others`.
+    """
     behind = with_results({node for it in others for node in (*it.actual, *it.expected)})
     return [it for it in blames if behind.isdisjoint((*it.actual, *it.expected))]
 
@@ -558,14 +568,19 @@ def in_weight(nodes: Iterable[Node]) -> tuple[Node, ...]:
 def is_added_move(node: Node) -> bool:
     """Return whether an engine added a node's operator, to bring a tensor into another layout.
 
-    The output of an added operator has the same name as the tensor before or behind the operator.
+    The output of an added operator has the same name as the operator's input, or as a tensor that
+    is computed from the output.
     """
     near = (*node.parents, *node.children)
     return node.is_move and any(each.name == node.name for each in near)
 
 
 def add_blame(blames: list[Blame], blame: Blame) -> None:
-    """Add a culprit; if an earlier culprit shares operators, keep only the shared operators."""
+    """Add a culprit to the list, unless an earlier culprit has some of the same operators.
+
+    If an earlier culprit has some of the same operators, the earlier culprit keeps only the
+    operators that both culprits have, and the new culprit is dropped.
+    """
     for place, earlier in enumerate(blames):
         actual = shared(earlier.actual, blame.actual)
         expected = shared(earlier.expected, blame.expected)

@@ -67,7 +67,7 @@ class Bounds(NamedTuple):
 
 
 def bounds_of(tolerance: Tolerance, *dtypes: str, step: float | None = None) -> Bounds:
-    """Return the bounds of a tolerance for tensors of one or two types.
+    """Return the bounds of a tolerance for two tensors, whose types may differ.
 
     `dtypes` are the names of the types in dumps. If the user gave no tolerance, the default
     tolerance of the coarser type is used. For integers that stand for real numbers, the default
@@ -88,11 +88,11 @@ def bounds_of(tolerance: Tolerance, *dtypes: str, step: float | None = None) -> 
 
 
 class Size(NamedTuple):
-    """The magnitude of a tensor's elements, and the smallest absolute value that marks a fill.
+    """The magnitude of a tensor's elements, and the limit above which numbers are fills.
 
-    A fill is a number, such as -1e9, that marks elements to leave out. `scale` is the root mean
-    square of the finite elements without fills. With `equal`, both sides are known to hold the same
-    bytes.
+    A fill is a huge number, such as -1e9 in a mask, which marks an element to ignore. `scale` is
+    the root mean square of the elements that are finite and not fills. With `equal`, both sides are
+    known to hold the same bytes.
     """
 
     scale: float
@@ -110,7 +110,7 @@ Sums = namedtuple("Sums", "counted absolute kept difference actual expected shif
 def measure(
     actual: Array | Elements, expected: Array | Elements, bounds: Bounds, size: Size | None = None
 ) -> Figures:
-    """Return all figures of two arrays of one shape, of any numeric types.
+    """Return all figures of two arrays, which have the same shape but may have any numeric types.
 
     `size` is the `Size` of the expected tensor, or None if it was not computed yet.
 
@@ -338,7 +338,9 @@ class PairOfBlocks:
 
 
 def with_mask_of(actual: Array, expected: Array) -> Array:
-    """Return an actual block, with the expected number where both sides mean minus infinity.
+    """Return an actual block, in which masked numbers are replaced by the expected numbers.
+
+    A number is masked if both sides have a number that means minus infinity.
 
     The mask of an attention contains -1e9 for minus infinity, or in float16 -65504 or -inf.
     """
@@ -356,7 +358,7 @@ def hold_the_same(one: Elements, other: Elements) -> bool:
 
 
 def equal_bytes(one: Array, other: Array) -> bool:
-    """Return whether two contiguous arrays of one type hold the same bytes."""
+    """Return whether two contiguous arrays of the same type hold the same bytes."""
     return not memory_compare(one.ctypes.data, other.ctypes.data, one.nbytes)
 
 
@@ -435,9 +437,12 @@ def size_of(elements: Elements) -> Size:
 
 
 def add_up(elements: Elements, fill: float) -> tuple[Any, int, bool]:
-    """Return the sum of squares, and the number, of all finite elements below a fill.
+    """Return the sum of squares, and the number, of the finite elements that are not fills.
 
-    The result has three values: the sum, the number, and whether the elements may contain fills.
+    A fill is a number, such as -1e9, whose absolute value is at least `fill` (see `Size`).
+
+    The result has three values: the sum, the number, and whether the elements may contain fills
+    (huge numbers such as -1e9).
     """
     dtype = working_type(elements.dtype, elements.dtype)
     total, counted, may_have_fills = np.longdouble(0.0), 0, False
@@ -455,7 +460,12 @@ def add_up(elements: Elements, fill: float) -> tuple[Any, int, bool]:
 
 
 def find_fill(elements: Elements) -> float:
-    """Return the smallest absolute value that marks a fill (see `Size`); infinity without fills."""
+    """Return the limit of a tensor: numbers with at least this absolute value are fills.
+
+    A fill is a huge number, such as -1e9 in a mask (see `Size`).
+
+    The result is infinite if a tensor has no fills.
+    """
     octaves: set[int] = set()  # octave n has absolute values from 2**(n-1) to 2**n; 0 has zeros
     for block in elements.blocks():
         absolute = np.abs(block[np.isfinite(block)])

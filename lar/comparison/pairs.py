@@ -282,7 +282,7 @@ class Paired:
 
     @property
     def pairs(self) -> list[Pair]:
-        """All pairs, in the order of the expected side."""
+        """All pairs, in the order that the expected tensors have in their graph."""
         return [pair for node, pair in self.by_node.items() if node is pair.actual]
 
     @cached_property
@@ -295,7 +295,7 @@ class Paired:
 
         An output of the actual model that has no matching tensor is included. If an output is only
         a copy of another tensor, the pair of the copied tensor stands for the output. If a dump
-        does not name its outputs, the tensors without children count as outputs.
+        does not name its outputs, the tensors that no operator reads count as outputs.
         """
         found: set[Node] = set()
         for side, graph in enumerate(self.graphs):
@@ -357,7 +357,7 @@ class Paired:
         return self.around(pair, results_of)
 
     def grow_gradually(self) -> bool:
-        """Return whether the inputs of any pair have errors, and the pair's own error is larger."""
+        """Return whether any operator enlarges errors that its inputs already have."""
         found = ((self.found(pair), self.sources(pair)) for pair in self.pairs)
         return any(1 < growth_of(it, map(self.found, sources)) < inf for it, sources in found)
 
@@ -366,7 +366,7 @@ class Paired:
         return (it for it in self.compared.values() if it.is_input and not it.passed)
 
     def constants_of(self, nodes: Iterable[Node]) -> list[TensorComparison]:
-        """Return the comparisons of the constants that the operators of actual nodes take."""
+        """Return the comparisons of the constants that the operators of actual nodes read."""
         integers_of = self.graphs[0].integers_of
         taken = dict.fromkeys(integers_of(key) for node in nodes for _, key in node.constants)
         return [self.constants[key] for key in taken if key in self.constants]
@@ -452,7 +452,7 @@ def tensors_of(pair: Pair) -> Tensors:
 
 
 def in_order(pairs: Iterable[Pair]) -> Iterator[Pair]:
-    """Yield pairs in the order of the expected side."""
+    """Yield pairs in the order that the expected tensors have in their graph."""
     yield from sorted(pairs, key=lambda pair: known_side(pair).place)
 
 

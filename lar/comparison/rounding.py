@@ -9,14 +9,15 @@ this element. If an output is stored in a quantised type with the step s, the er
 s / 2 at most, and s / sqrt(12) on average.
 
 A sum of K products that is computed with the relative rounding u has an error of about sqrt(K) u.
-As K, lar takes the number of products in a usual convolution. If only the factors of the products
-are rounded, as in TF32, the error of the sum is the relative rounding u of the factors, and storing
-the sum adds no error. Weights that are stored in the coarse type add a rounding error too.
+lar assumes that every sum has as many products (K) as a usual convolution. If only the factors of
+the products are rounded, as in TF32, the error of the sum is the relative rounding u of the
+factors, and storing the sum adds no error. Weights that are stored in the coarse type add a
+rounding error too.
 
 An operator also passes on the errors of its inputs. An addition or a maximum adds up the errors of
-its inputs, and other operators may enlarge the errors several times. An error is the length of the
-difference, divided by the length of the tensor. An operator is at fault if its error is much larger
-than the rounding error that the rules in this module allow.
+its inputs, and other operators may make the errors several times as large. An error is the length
+(L2 norm) of the difference, divided by the length of the tensor. An operator is at fault if its
+error is much larger than the rounding error that the rules in this module allow.
 
 The rules for rounding apply to sides that compute in a type coarser than float32. Two float32 runs
 are compared with a fixed tolerance, which is smaller than the error of a cast to any coarser type.
@@ -108,7 +109,8 @@ class Explained(NamedTuple):
     """The difference that rounding explains.
 
     `precision` is the coarse type, `error` the error of the whole tensor, and `step` the step of a
-    quantised type. With `stored`, both sides compute alike, and only the results are rounded.
+    quantised type. If `stored` is true, both sides compute in the same way, and only the results
+    are rounded.
     """
 
     precision: str
@@ -169,9 +171,9 @@ def worst_channel_of(one: Elements, other: Elements, fill: float) -> float:
     """Return the largest relative error of a channel.
 
     The error of a channel is divided by the length (L2 norm) of the channel, or by the usual length
-    of a channel if this is larger. The largest error of a channel shows a single wrong channel,
-    even if the error of the whole tensor is small. Numbers that are not finite on one side, or as
-    large as a fill, are left out.
+    of a channel if the usual length is larger. The largest error of a channel shows a single wrong
+    channel, even if the error of the whole tensor is small. Numbers that are not finite on one side
+    are left out, and so are fills (huge numbers such as -1e9 in a mask).
     """
     shape = other.shape
     axis = channel_axis(len(shape))
@@ -218,7 +220,7 @@ class Rounding:
     def explain(
         self, pair: Pair, sources: Sequence[TensorComparison], size: Size, _: Elements
     ) -> Explained | None:
-        """Return how large a difference between the two tensors of a pair rounding explains.
+        """Return the largest difference between the two tensors of a pair that rounding explains.
 
         The result is None if all types are as fine as float32. `size` is the `Size` of the expected
         tensor.
@@ -273,7 +275,7 @@ class Rounding:
                     yield side, node.tensor, before
 
     def round_alike(self, pair: Pair) -> bool:
-        """Return whether both sides round alike, or not at all, between a pair and its sources.
+        """Return whether both sides round in the same way between a pair and its sources.
 
         The result is true if the weights of both sides have equal scales, and the tensors between
         the pair and its sources have equal steps. The steps of the sources themselves are not
@@ -296,7 +298,7 @@ class Rounding:
         """Return the bits and the scales of the quantised weights of a region's operators.
 
         Weights that are packed for an operator have no known scales. Packed weights are left out if
-        both sides ran one model, since the weights are then equal.
+        both sides ran the same model, since the weights are then equal.
         """
         graph, known = self.graphs[side], self.values[side].quantizations
         keys = {graph.integers_of(key) for node in region for _, key in node.constants}
@@ -308,7 +310,7 @@ class Rounding:
     def explain_constant(
         self, pair: ConstantPair, size: Size, elements: Elements
     ) -> Explained | None:
-        """Return how large a difference between two constants rounding explains.
+        """Return the largest difference between two constants that rounding explains.
 
         The result is None if neither constant has a coarse type.
         """
@@ -362,7 +364,7 @@ class Rounding:
     def growth_of(self, pair: Pair) -> float:
         """Return the factor by which a sum of products enlarges the errors of its inputs.
 
-        The factor is larger if the numbers in an input are similar to each other.
+        The more similar the numbers in an input are to each other, the larger the factor is.
         """
         found = [LEAST_GROWTH]
         for tensor in [it.tensor for it in sources_of(pair.expected, self.by_node) if it.tensor]:
@@ -380,8 +382,8 @@ def precision_of_sides(graphs: Sequence[Graph]) -> str:
     """Return the coarse type in which a side computes, or to which a side rounds factors.
 
     If both sides compute the same graph in a type wider than the model's type, the model's type is
-    not returned, because both sides use the same rounded weights. If the graphs differ, an engine
-    has fused operators and rounded the weights again.
+    not returned, because both sides use the same rounded weights. If the graphs differ, lar assumes
+    that an engine has fused operators and rounded the weights again.
     """
     stored = coarsest(map(stored_type_of, graphs))
     named = [

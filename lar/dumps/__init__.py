@@ -87,7 +87,10 @@ def write_facts(folder: Path, facts: DumpFacts) -> None:
 
 
 def read_facts(folder: Path) -> DumpFacts:
-    """Return the facts that a worker wrote beside a folder; no facts if the worker died earlier."""
+    """Return the facts that a worker wrote beside a folder.
+
+    The result has no facts if the worker died before it wrote the facts.
+    """
     import msgspec
 
     try:
@@ -100,7 +103,8 @@ def read_facts(folder: Path) -> DumpFacts:
 def keep_freed() -> None:
     """Make the C library keep freed memory for the next tensor of a dump.
 
-    Without this setting, the system would clear new memory for each tensor, which takes time.
+    If the C library returned freed memory to the system, the system would clear new memory for each
+    tensor, which takes time.
     """
     from ctypes import CDLL
 
@@ -206,7 +210,7 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dump:
-    """An index and the values of its tensors; values are read on demand and not kept.
+    """An index and the values of its tensors; values are read on demand, and not stored in memory.
 
     `missing` are the keys of tensors whose files are missing; these tensors are not in the index.
     With `excerpts` each tensor has only a few numbers: see `lar.dumps.excerpts`.

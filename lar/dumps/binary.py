@@ -378,8 +378,8 @@ def shape_of(sizes: tuple[int, ...], name: str, size: int) -> tuple[int, ...]:
     elements.
 
     If a file has no elements, a size of 0 may belong to an axis of the tensor or to an unused axis.
-    The tensor's name then shows which axes the tensor has. If there is only one element, the name
-    shows whether the tensor has an axis.
+    In this case, the tensor's name shows which axes the tensor has. If there is only one element,
+    the name shows whether the tensor has an axis.
     """
     if size and sizes != (1,):
         used = max((place for place, each in enumerate(sizes, 1) if each), default=len(sizes))
@@ -400,7 +400,10 @@ def sizes_of(element: ElementType, shape: tuple[int, ...]) -> Iterator[int]:
 
 
 def elements_in(file: BufferedReader, header: TensorHeader) -> Stored:
-    """Read the elements behind a header; values that take more memory are computed later.
+    """Read the elements that follow a header.
+
+    If the values take more memory than the elements in the file, the values are computed later, in
+    parts.
 
     The values of BFloat16 are float32. The values of a quantised type are its integers, as int8 or
     uint8 if they have fewer than 8 bits.

@@ -1,4 +1,4 @@
-"""The last steps of a dump, after its run has ended: filter the tensors, and write the index.
+"""The last steps of a dump, after the run has ended: filter the tensors, and write the index.
 
 With `--resume`, only those items of a data set are run whose outputs are missing in the folder.
 """
@@ -102,7 +102,7 @@ def facts_of_run(spec: RunSpec, model_sha256: str) -> dict[str, Any]:
 
 
 def files_of_items(spec: RunSpec) -> dict[str, str]:
-    """Return the size and the time of each file from which items of a data set are read.
+    """Return size and modification time of each file from which a data set's items are read.
 
     Checksums are not used: to read all files would take as long as a run.
     """
@@ -130,14 +130,14 @@ def number_of_run(spec: RunSpec, iteration: int) -> int:
 
 
 def name_of_run(spec: RunSpec, number: int) -> str:
-    """Return the name of an iteration's item or testcase; empty if all iterations are alike."""
+    """Return the name of an iteration's item or testcase; empty if the run has only one."""
     names = spec.item_names or tuple(case.name for case in spec.cases)
     position = max(0, number - spec.warmup_iterations) // max(1, spec.iterations)
     return names[min(position, len(names) - 1)] if len(names) > 1 else ""
 
 
 def filter_tensors(index: DumpIndex, pattern: str) -> DumpIndex:
-    """Return an index of the tensors whose name, or operator's name, matches a pattern.
+    """Return an index of the tensors whose own name, or whose operator's name, matches a pattern.
 
     The pattern is searched for in the engine's name and in the model's name of a tensor.
     """
@@ -151,7 +151,7 @@ def finish_text(path: Path, pattern: str, complete: bool) -> None:
     """Remove the blocks of a text dump that do not match a pattern, and mark an incomplete dump.
 
     Raises:
-        UsageError: the run ended well, but no block is left.
+        UsageError: the run ended well, but the pattern matches no block.
         OSError: the engine could not write the whole file, or the file cannot be rewritten.
     """
     with path.open("rb+") as file:
@@ -206,7 +206,7 @@ def other_run(place: Path | str, problem: str, hint: str = HINT) -> UsageError:
 
 
 def check_same_run(index: DumpIndex, place: Path) -> None:
-    """Refuse a folder that another run has dumped, or that contains other files.
+    """Refuse a folder that contains the dump of another run, or other files.
 
     Raises:
         UsageError: a file in the folder is not an output, or the run that made the folder differs

@@ -124,9 +124,9 @@ def blocks_in(text: str) -> Iterator[tuple[TensorHeader, list[float]]]:
 
 
 def filter_blocks(path: Path, wanted: re.Pattern[str]) -> int:
-    """Keep the blocks of variables whose name, or operator's name, matches a pattern.
+    """Keep the blocks of variables whose own name, or whose operator's name, matches a pattern.
 
-    Return the number of blocks that are left.
+    Return the number of blocks that were kept.
 
     Raises:
         OSError: the file cannot be read or written.

@@ -174,7 +174,7 @@ def with_operators(index: DumpIndex, operators: Iterable[DumpedOperator]) -> Dum
 
 
 def run_of(header: TensorHeader) -> tuple[int, str]:
-    """Return the number of the iteration that wrote a tensor file, and the prefix of its keys.
+    """Return the number of the iteration that wrote a tensor file, and the file name's prefix.
 
     The prefix is empty if the name of the file does not contain the number of an iteration.
     """
@@ -185,7 +185,7 @@ def run_of(header: TensorHeader) -> tuple[int, str]:
 def sort_operators(
     operators: Mapping[str, DumpedOperator], ranks: Mapping[str, tuple[int, ...]]
 ) -> list[DumpedOperator]:
-    """Sort operators by rank, but put each operator behind the operators that compute its inputs.
+    """Sort operators by rank, but put each operator after the operators that compute its inputs.
 
     If operators form a cycle, which no engine writes, their order is arbitrary.
     """

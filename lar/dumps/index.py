@@ -6,7 +6,7 @@ writes a dump without an index; then the index is made from the names inside the
 A dump may also consist of plain arrays: a folder of `.npy` files, a `.npz`, one `.npy`, or arrays
 in Python. Plain arrays come from another framework or from the tools of a chip. Plain arrays have
 names and values, but no operators. The format of `.npy` files is described in numpy.lib.format.
-Functions import NumPy only when they need it, since its import is slow.
+Functions import NumPy only when they need NumPy, since importing NumPy is slow.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def index_of_folder(folder: Path) -> tuple[DumpIndex, tuple[str, ...]]:
     """Return the index of a folder, and the keys of tensors whose files are missing.
 
     Tensors without a file are left out of the index. Without an index file, the index is made from
-    the names inside the tensor files. An index file that names other files than the folder has
-    belongs to an earlier dump, and is not used. If the index file names no files, lar was stopped
-    before the end of the dump.
+    the names inside the tensor files. If an index file names other files than those in the folder,
+    lar does not use it, since it belongs to an earlier dump. If the index file names no files, lar
+    was stopped before the end of the dump.
 
     Raises:
         DumpError: the folder holds no dump, or the index is damaged.

@@ -102,7 +102,7 @@ def plain_shape(shape: Sequence[int], layout: str) -> tuple[int, ...]:
 
 
 def to_plain(array: Array, layout: str, shape: Sequence[int] | None = None) -> Array:
-    """Return a blocked tensor in plain axes, cut to the plain `shape` if it is given."""
+    """Return a blocked tensor in plain axes (such as NCHW), cut to `shape` if `shape` is given."""
     plain = array.transpose(axes_of(layout).places).reshape(plain_shape(array.shape, layout))
     return plain[tuple(map(slice, shape or ()))]
 
@@ -134,7 +134,7 @@ def to_blocked(array: Array, layout: str, shape: Sequence[int]) -> Array:
 
 
 def is_padded(padded: Sequence[int], shape: Sequence[int], layout: str) -> bool:
-    """Return whether a shape becomes the padded shape when its blocks are filled up."""
+    """Return whether `padded` is `shape` with the last block of each axis filled up."""
     axes = axes_of(layout)
     sizes = [dict(axes.blocks).get(letter, 1) for letter in axes.plain]
     return len(shape) == len(padded) == len(sizes) and all(
@@ -233,7 +233,7 @@ def layout_of_format(text: str) -> str:
 def layouts_of_operator(
     operator: DumpedOperator, tensors: Mapping[str, DumpedTensor]
 ) -> tuple[str, str]:
-    """Return the layouts of an operator's inputs and of its outputs; both empty if uncertain."""
+    """Return the layouts of an operator's inputs and of its outputs; empty if uncertain."""
     kind, parameters = operator.type, operator.parameters
     # ONNX Runtime computes these operators with the channels of images last.
     last = kind.startswith("QLinear") and parameters.get("channels_last") == 1

@@ -120,7 +120,7 @@ NO_VALUES = "the engine does not keep its values"
 
 
 class Dumped(NamedTuple):
-    """A tensor of the graph: its variable, the inputs of its operator, and its array."""
+    """A tensor of the graph: its variable, its array, and the inputs from which it is computed."""
 
     variable: Variable
     inputs: tuple[Variable, ...]
@@ -130,8 +130,8 @@ class Dumped(NamedTuple):
 class Layer(NamedTuple):
     """An operator: its inputs, its outputs with their values, and its parameters.
 
-    `inputs` and `outputs` have names of tensors, in order. A value is None if the engine does not
-    keep it.
+    `inputs` and `outputs` have names of tensors, in order. The value of an output is None if the
+    engine does not store this output.
     """
 
     name: str
@@ -142,7 +142,7 @@ class Layer(NamedTuple):
 
 
 class DumpingDriver(Protocol):
-    """The part of a driver (`lar.engines.driver.Driver`) that is needed to write its dumps."""
+    """The part of a driver (`lar.engines.driver.Driver`) that is needed to write dumps."""
 
     runner: int
     run_number: int | None

@@ -47,9 +47,9 @@ def added_engines() -> tuple[dict[str, Engine], dict[str, str]]:
     """Find the engines that other packages add to lar.
 
     Returns:
-        The engines by name, and a text for each engine that cannot be used, which says why.
+        The engines by name, and for each engine that cannot be used a text which says why.
 
-    To search other packages is slow, so lar does this only if its own engines are not enough.
+    To search other packages is slow, so lar searches them only if lar's own engines are not enough.
     """
     if not has_added_engines():
         return {}, {}
@@ -112,7 +112,7 @@ def all_engines() -> Iterator[Engine]:
 
 
 def engine_named(name: str) -> Engine:
-    """Return the engine with a name.
+    """Return the engine with the given name.
 
     Raises:
         UsageError: no engine has this name.
@@ -129,7 +129,7 @@ def engine_named(name: str) -> Engine:
 
 
 def find_engine(name: str) -> Engine | None:
-    """Return the engine with a name, or None if lar has no such engine.
+    """Return the engine with the given name, or None if lar has no engine of this name.
 
     The name may come from a file, so it may be any text.
     """
@@ -138,7 +138,7 @@ def find_engine(name: str) -> Engine | None:
 
 
 def operator_kinds_of(name: str) -> OperatorKinds:
-    """Return the operator kinds of the engine with a name, which comes from a dump or a profile.
+    """Return the operator kinds of an engine, given the engine's name in a dump or a profile.
 
     If lar does not know the engine, return the operator kinds of all of lar's own engines together.
     """

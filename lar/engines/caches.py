@@ -2,7 +2,7 @@
 
 A cache file holds one of two things: a model that an engine has prepared, or algorithms that
 searches have timed for each operator. The key of a prepared model says for which run the model was
-made. `lar.reports.cache_report` prints the contents as tables and JSON.
+made. `lar.reports.cache_report` prints the contents of cache files as tables and JSON.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CacheFiles(abc.ABC):
     def copy(self, path: str, place: str, flag: str) -> None:
         """Copy a cache file, with the files that belong to it, to `place`.
 
-        A file at `place` is replaced in one step.
+        If a file already exists at `place`, it is replaced in one step.
 
         Raises:
             LarError: the file at `place` cannot be written; the error names the option `flag`.
@@ -307,7 +307,7 @@ class AlgorithmCacheFiles(CacheFiles):
 
     @abc.abstractmethod
     def merge(self, paths: Sequence[str], output: str, prefer: Preference) -> Merged:
-        """Add the contents of cache files to the file `output`, and keep its present contents.
+        """Add the contents of cache files to the present contents of the file `output`.
 
         If `output` exists and is not among `paths`, `output` is treated as the first of the merged
         files.
@@ -318,8 +318,8 @@ class AlgorithmCacheFiles(CacheFiles):
         """Choose the algorithm of an operator, in the cache file `path` or in its copy `output`.
 
         Returns:
-            A pair for each operator whose chosen algorithm has changed. The pair is the operator
-            before and after the change.
+            A pair for each operator whose chosen algorithm has changed. Each pair has the operator
+            before the change and the operator after the change.
         """
 
 

@@ -144,7 +144,7 @@ def choices_of(rows: Iterable[dict[str, Any]], here: Set[str]) -> Iterator[Choic
     """Yield the choices in a table whose needs are met on this machine.
 
     Each need is a list of instruction sets, kinds of devices or traits of the model. A need is met
-    if at least one element of its list is in `here`. If a choice has a list `quick_with`, and
+    if `here` contains at least one element of this list. If a choice has a list `quick_with`, and
     `here` has no element of this list, only the space `full` tries the choice.
     """
     for row in rows:

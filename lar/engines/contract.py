@@ -209,7 +209,7 @@ def refuses_what_it_cannot_do(it: Subject) -> None:
 
 
 def runs_several_copies(it: Subject) -> None:
-    """Check that two copies of the model can run at once, and compute the outputs of one copy."""
+    """Check that two copies of the model can run at once, with the same outputs as one copy."""
     if not it.has(table.THREAD):
         return
     one, two = it.run_well(), it.run_well(thread=2)

@@ -45,7 +45,7 @@ class EngineTrace:
     """What an engine reports about all iterations of a profiled run.
 
     Times are on the recorder's clock. In `threads`, the host's thread has the number 1, and the
-    engine's threads have the numbers from 2. `thread_count` is the number of threads on which the
+    engine's threads are numbered from 2 on. `thread_count` is the number of threads on which the
     engine computes. `dropped` names the facts that the engine cannot report. `dispatch_only` means
     that the engine reports no times of the device's own work. If `times` is "mean", each execution
     of an operator has the mean duration of all executions of this operator. `notes` are messages
@@ -89,7 +89,7 @@ class EngineProfiler(Protocol):
     """The part of a driver that collects the engine's own profile in a profiled run."""
 
     def take(self, step: records.Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
-        """Keep the engine's report of the iteration that has just ended.
+        """Store the engine's report of the iteration that has just ended.
 
         The iteration's dispatch began at `forward_ns` and returned at `dispatched_ns`. The
         iteration's computation ended at `waited_ns`, before its outputs were copied.
@@ -155,9 +155,9 @@ class Driver(abc.ABC):
     The methods are called in this order: load, inputs and feed; then rearm (not timed), start and
     wait for each iteration; then outputs and close. The timed region begins before `start` is
     called and ends after `wait` has returned. `feed` may replace `start` and `wait` by functions of
-    the engine, so that no other code runs in the timed region. If `start` or `wait` fails, it
-    raises an exception or returns a number other than 0. If the number is not 0, `failure` returns
-    the reason.
+    the engine, so that no other code runs in the timed region. If `start` or `wait` fails, the
+    method raises an exception or returns a number other than 0. After `start` or `wait` has
+    returned a number other than 0, `failure` returns the reason.
     """
 
     # The driver's name in the engine's table.
@@ -302,7 +302,7 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def outputs(self) -> Mapping[str, np.ndarray[Any, Any] | str]:
-        """Return the outputs of the last iteration by name; each is fetched only when it is read.
+        """Return the last iteration's outputs by name; an output is fetched only when it is read.
 
         The value of an output that is not an array is a text: the engine's name for the output's
         type.

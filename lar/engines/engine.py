@@ -78,7 +78,10 @@ class Clue(NamedTuple):
 
 
 def read_clues(clues: Iterable[Clue], profile: Profile) -> Iterator[Sign]:
-    """Yield a sign for each clue, based on the time of the clue's operators in a profile."""
+    """Yield a sign for each clue: how much time the clue's choice of settings would save.
+
+    The saving is computed from the time that the clue's operators take in a profile.
+    """
     for clue in clues:
         share = share_of(profile, clue.accepts)
         figure = f"{clue.what} take {share:.0%} of the operators' time"
@@ -141,8 +144,8 @@ def late(face: Method, place: str) -> Method:
     """Return a method that imports a function of the engine's package only when it is called.
 
     The returned method replaces the method `face` of `Engine`. `place` is the full name of the
-    function, which has the same parameters except `self`. `place` may also be the name of a
-    constant, which the method then returns.
+    function. The function `place` has the parameters of the method, but not `self`. `place` may
+    also be the name of a constant, which the method then returns.
     """
 
     def method(self: object, *values: Any) -> Any:
@@ -186,7 +189,7 @@ def unknown_property(
 
     `what` is the message's word for a property, such as "configuration entry". `flag` is the option
     by which the user sets properties. The hint names the known property with the most similar name.
-    If no name is similar, the hint is `otherwise`.
+    If no known property has a similar name, the hint is `otherwise`.
     """
     by_lower = {each.lower(): each for each in known}
     near = by_lower.get(nearest_spelling(key.lower(), by_lower))
@@ -198,7 +201,7 @@ class DriverEntry(NamedTuple):
     """A driver of an engine; the first driver in an engine's list is the default driver.
 
     `load` imports the driver's class. `shared_library` may name a large library of the engine's
-    package. A thread of lar loads this library while `load` imports the class.
+    package. A thread of lar loads the `shared_library` while `load` imports the driver's class.
     """
 
     name: str
@@ -243,8 +246,8 @@ class Isolation(abc.ABC):
     def find_missing(self, names: Collection[str]) -> set[str]:
         """Return those of the tensors `names` that this graph does not compute.
 
-        The names are written as in a dump of the same run. A tensor is missing if it lies between
-        operators that the engine fuses or reorders later.
+        The names have the form that they have in a dump of the same run. A tensor is missing if it
+        lies between operators that the engine fuses or reorders later.
         """
 
     @abc.abstractmethod
@@ -366,7 +369,7 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def read_model(self, path: Path) -> ModelInfo:
-        """Read a description of a model file; this is called in a worker process.
+        """Read a description of a model file; this method is called in a worker process.
 
         Raises:
             UsageError: the file is not a model, or is damaged.
@@ -486,7 +489,7 @@ class Engine(abc.ABC):
         return None
 
     def files_beside(self, path: Path) -> tuple[str, ...]:
-        """Return the names of separate weight files, as they are written in the model file.
+        """Return the names that a model file gives to its separate weight files.
 
         Raises:
             ValueError, OSError: the model cannot be read.
@@ -518,7 +521,7 @@ class Engine(abc.ABC):
     def writes_profile(self, data: bytes) -> bool:
         """Return whether a file has the keys that the engine's own profiler writes.
 
-        The file may be truncated.
+        The end of the file may be missing.
         """
         return False
 
@@ -584,7 +587,9 @@ class Engine(abc.ABC):
         return None
 
     def unpack_testcases(self, spec: RunSpec, context: RunContext) -> tuple[str, tuple[Case, ...]]:
-        """Write the model and the testcases in a spec's file into the work folder, in a worker.
+        """Unpack a spec's model file: write its model and its testcases into the work folder.
+
+        This method is called in a worker process.
 
         Returns:
             The path of the model, and the testcases.
@@ -614,7 +619,9 @@ class Engine(abc.ABC):
         return ()
 
     def read_quantizations(self, path: Path) -> DumpFacts:
-        """Read the scales and zero points of a model's quantised tensors, in any process.
+        """Read the scales and zero points of a model's quantised tensors.
+
+        This method may be called in the main process or in a worker.
 
         Raises:
             ValueError, OSError, LarError: the file cannot be read, or is damaged.

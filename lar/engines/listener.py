@@ -24,11 +24,11 @@ class Listener:
     report_seconds = 3e-6
 
     def has_room(self, seconds: float) -> bool:
-        """Wait up to `seconds`, and return whether the listener can receive more."""
+        """Wait up to `seconds`, and return whether the listener can receive more events."""
         return True
 
     def on_event(self, event: Event, result: RunResult) -> None:
-        """Receive an event; `result` already contains this event."""
+        """Receive an event; `result` already contains the facts of this event."""
 
     def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
         """Receive the new rows with the indices from `first` to `last` - 1."""

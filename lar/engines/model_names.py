@@ -124,7 +124,7 @@ def refusal(model: str | os.PathLike[str], problem: str, hint: str) -> UsageErro
 
 
 def count_known(index: DumpIndex, names: Iterable[str]) -> tuple[int, int]:
-    """Return how many tensors of a dump have a name from the model, and how many tensors it has.
+    """Return how many of a dump's tensors have a name from the model, and the number of tensors.
 
     Constants are not counted.
     """
@@ -145,8 +145,8 @@ def give_models(
 ) -> tuple[list[Dump | Side], tuple[str, ...]]:
     """Return the sides, with the models' tensor names in the dumps, and messages for the user.
 
-    `models` has a model file for each letter of a side. A model file whose letter is empty is used
-    for all dumps whose own letter has no model file.
+    `models` has a model file for each letter of a side. A model file with an empty letter is used
+    for each dump whose letter is not in `models`.
 
     Raises:
         UsageError: a model cannot be read, has no tensor name in common with its dump, or is given

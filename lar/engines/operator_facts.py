@@ -7,9 +7,9 @@ operation, however much time it takes; a multiply-accumulate counts as two opera
 - lar's FLOPs are twice the number of multiply-accumulates. Papers often use the word FLOPs for the
   number of multiply-accumulates. For ResNet50, lar counts 8.2 billion FLOPs.
 - lar's FLOPs are the work of the plain definition of the network, not the work that an engine does.
-  Convolutions by Winograd or FFT do less work. Filters that multiply padding at a border, and
-  blocked layouts that add channels, do more work. So lar's FLOPs per second are a rate of useful
-  work.
+  An engine does less work if it computes convolutions by Winograd or FFT. An engine does more work
+  if its filters multiply padding at a border, or if its blocked layouts add channels. So lar's
+  FLOPs per second are a rate of useful work.
 - Integer and quantised operations count like floating-point operations.
 - Operators that move, convert, index, select or sort data count as 0 operations, although they
   take time.
@@ -105,7 +105,7 @@ def count_flops(operations: Iterable[Operation]) -> tuple[int | None, tuple[str,
 
 
 def flops_of(operation: Operation) -> int | None:
-    """Return the number of operations of one operator, None if it is unknown."""
+    """Return the number of operations of one operator, None if the number is unknown."""
     if operation.kind is None:
         return None
     try:
@@ -130,7 +130,7 @@ def known(shapes: tuple[Shape, ...], index: int) -> tuple[int, ...]:
 def size(shapes: tuple[Shape, ...], first: int, end: int | None = None) -> int:
     """Return the total number of elements of the shapes with the indices `first` to `end` - 1.
 
-    Without `end`, only the elements of the shape at `first` are counted.
+    If `end` is None, only the elements of the shape at `first` are counted.
     """
     chosen = range(first, first + 1 if end is None else end)
     return sum(math.prod(known(shapes, index)) for index in chosen)
@@ -155,9 +155,9 @@ class OperatorFacts(Record):
             `OperatorKinds` explains.
         rounding: a list of operator types, some with a parameter, for each kind of rounding; the
             class `OperatorKinds` explains the kinds of rounding.
-        work: a list of operator types for each row of `FORMULAS`. For a type that is in no list,
-            the number of FLOPs is unknown. An example is ONNX's control flow, whose work depends on
-            the data.
+        work: a list of operator types for each row of `FORMULAS`. The number of FLOPs is unknown
+            for a type that is in no list. Control flow is in no list, since its work depends on the
+            data.
         inputs: the index of the data and the index of the weights, for types where these indices
             are not 0 and 1.
         settings: the indices of floating-point inputs that are parameters and not data, by type.

@@ -1,4 +1,4 @@
-"""The profile of an engine that runs one operator at a time and reports only how long each took.
+"""The profile of an engine that runs one operator at a time and reports only durations.
 
 The engine does not report when an operator started. Therefore, in the profile the first operator
 starts when the dispatch of its iteration began, and each further operator starts when the operator
@@ -93,7 +93,7 @@ def derived_operator(
 ) -> ProfiledOperator:
     """Return an operator whose FLOPs and bytes are derived from shapes.
 
-    The operator's layer is derived from its name, unless the `known` fields have the layer.
+    The operator's layer is derived from the operator's name, unless `known` contains the layer.
     """
     return ProfiledOperator(
         name=name,
@@ -136,7 +136,7 @@ def moved_bytes(
     """Return how many bytes an operator reads and writes, None if an element's size is unknown.
 
     `picked` has the keys of the inputs from which the operator only picks elements, such as tables.
-    For an input in `picked`, at most as many bytes are counted as the operator writes.
+    An input in `picked` counts at most as many bytes as the operator writes.
     """
     outputs = tuple(outputs)
     written, total = bytes_of(outputs), bytes_of((*inputs.values(), *outputs))

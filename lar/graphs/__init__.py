@@ -2,7 +2,8 @@
 
 This module gives each kind of operator a name that is the same for all engines. A `Conv` with a
 bias and a fused activation has three steps: convolution, addition of a constant, activation. Two
-tensors of different engines can be twins only if the last steps that compute them are of one kind.
+tensors of different engines can be twins only if the last steps that compute the two tensors are of
+the same kind.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Steps = tuple[str, ...]
 
 
 class OperatorKinds(NamedTuple):
-    """A table of an engine's operator types, in small letters, and of what they do.
+    """A table of an engine's operator types (in lower case) and of what their operators do.
 
     `kinds` maps a type to its kind. A type that is not in this table is its own kind. `biased`
     operators add a bias that is not among their inputs. `may_fuse` operators may end in an
@@ -26,10 +27,10 @@ class OperatorKinds(NamedTuple):
     alone does not show these steps, or else (). `opaque` operators run a function or another
     library: no dump shows what happens inside. Some tensors are computed in a wider type than the
     model says: for these tensors, `rounded` maps the beginning of the name to the type in the
-    model. `random` operators draw random numbers. `rounding` maps an operator type to what an
-    operator of this type with float inputs may round to integers. A value of `rounding` is
-    `8-bit-factors`, `4-bit-weights`, or both names with a space between them. A key of `rounding`
-    is a type, or a type with a parameter, such as `matmulnbits bits=4`.
+    model. `random` operators draw random numbers. `rounding` says, by operator type, which numbers
+    an operator with float inputs may round to integers. A value of `rounding` is `8-bit-factors`,
+    `4-bit-weights`, or both names with a space between them. A key of `rounding` is a type, or a
+    type with a parameter, such as `matmulnbits bits=4`.
     """
 
     kinds: Mapping[str, str] = {}
@@ -47,7 +48,10 @@ class OperatorKinds(NamedTuple):
         return self.kinds.get(name, name.removesuffix("forward"))
 
     def rounded_type_of(self, name: str) -> str:
-        """Return the model's type of a tensor that is computed in a wider type; else empty."""
+        """Return the type that a tensor has in the model.
+
+        The result is empty, unless the engine computes the tensor in a wider type.
+        """
         return next((it for start, it in self.rounded.items() if name.startswith(start)), "")
 
     def rounding_of(self, operator: DumpedOperator) -> set[str]:

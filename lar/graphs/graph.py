@@ -40,9 +40,9 @@ class Node:
     """A tensor that an operator computed, or that the run was fed with.
 
     `tensor` is None if the dump does not hold the tensor. `parents` are the nodes that the node's
-    operator takes as inputs. `constants` has the number and the key of each input of the operator
-    that is not among `parents`. `depth` counts the operators on the longest path from an input.
-    `place` is the number of the node in the graph's order.
+    operator reads as inputs. The operator's other inputs are constants. `constants` has the number
+    and the key of each constant input. `depth` counts the operators on the longest path from an
+    input. `place` is the number of the node in the graph's order.
     """
 
     key: str
@@ -112,10 +112,10 @@ class Graph:
     """The nodes of a dump, in an order that does not depend on the engine.
 
     The order is that of a walk back from the outputs, in which the longest branch comes first. The
-    nodes have the same order for all engines that compute one model. Fused operators and the order
-    of execution do not change this order. A dump without operators keeps its own order. For a dump
-    without operators, `constants` has the names of the tensors that are constants; constants are no
-    nodes.
+    nodes have the same order for all engines that compute the same model. Fused operators and the
+    order of execution do not change this order. A dump without operators keeps its own order. For a
+    dump without operators, `constants` has the names of the tensors that are constants; constants
+    are no nodes.
     """
 
     def __init__(self, dump: Dump, kinds: OperatorKinds, constants: Container[str] = ()) -> None:
@@ -160,7 +160,10 @@ class Graph:
         }
 
     def integers_of(self, key: str) -> str:
-        """Return the key of the integers from which a constant was dequantised, or its own key."""
+        """Return the key of the integers from which a constant was dequantised.
+
+        For a constant that was not dequantised, return the given key.
+        """
         return self.dequantized.get(key, key)
 
     def make_nodes(self) -> dict[str, Node]:
@@ -296,8 +299,8 @@ def reach(
 ) -> tuple[list[Node], list[Node]]:
     """Follow `step` from node to node, up to the nearest nodes in `stops`.
 
-    Return the nodes on the way, and the nearest nodes in `stops`. The two returned lists are in the
-    graph's order.
+    Return two lists: the nodes between the given node and the nearest nodes in `stops`, and these
+    nearest nodes. The two returned lists are in the graph's order.
     """
     between = walk([node], lambda it: (each for each in step(it) if each not in stops))
     ends = {each for it in between for each in step(it) if each in stops}
@@ -324,10 +327,11 @@ FED = "Input"  # the type of the operators that stand for fed tensors
 
 
 class ProfileGraph(NamedTuple):
-    """The graph of a profile: an index, and the places of each operator in the profile, by key.
+    """The graph of a profile: an index, and each operator's positions in the profile, by key.
 
-    An operator that was executed in several shapes has several places in the profile. The graph has
-    the shapes of the operator's first place in the profile. Weights are not among the tensors.
+    An operator that was executed with several shapes is listed in the profile once for each shape.
+    The graph has only the first of an operator's shapes in the profile. Weights are not among the
+    tensors.
     """
 
     dump_index: DumpIndex
@@ -387,7 +391,7 @@ def graph_of(operators: Sequence[ProfiledOperator], engine: str) -> ProfileGraph
 
 
 def plain_graph_of(profile: Profile) -> ProfileGraph:
-    """Return the graph of a profile, with shapes in plain axes."""
+    """Return the graph of a profile, with shapes in plain axes (without a blocked layout)."""
     graph = graph_of(profile.operators, profile.facts.engine)
     index = replace(graph.dump_index, model_sha256=profile.facts.model.sha256)
     layouts = layouts_of(index.tensors, index.operators)

@@ -1,4 +1,4 @@
-"""Finds the twins in two graphs, which are tensors with equal meaning.
+"""Finds the twins in two graphs. Twins are tensors of the two graphs with equal meaning.
 
 The rules are listed here from the surest rule to the least sure rule.
 
@@ -11,9 +11,9 @@ several pairs, equal values show which of these pairs are twins.
 
 `Matching.match` has the rules for graphs of different structure. First, tensors are matched by the
 names that both models gave. After the match by names, the tensors of both graphs are aligned in
-their order: by the steps of their operators, and by values that agree. Different values do not
-prove that two tensors are no twins, since a fault may lie before one of them. Tensors that are in
-another order on the other side are matched last: by their sources, then by their results.
+their order: by the steps of their operators, and by values that agree. Two tensors with different
+values may still be twins, since an earlier operator of one side may be at fault. Tensors that are
+in another order on the other side are matched last: by their sources, then by their results.
 
 In a quantised graph, names and operators may mislead: a tensor with the name of a float tensor may
 hold the values of another float tensor. A quantiser rounds the output of an operator, and names the
@@ -125,7 +125,7 @@ def names_of(
     """Return the names that each tensor and its copies have in the float model.
 
     A tensor of rounded integers gets the name of the tensor that was rounded. A tensor has no name
-    if every operator that takes the tensor rounds it to integers.
+    if every operator that reads the tensor rounds it to integers.
     """
     own = {
         node: tuple(it.name for it in (node, *copies.get(node, ())) if not is_rounded_only(it))
@@ -144,7 +144,8 @@ def names_of(
 def names_of_constants(graph: Graph) -> dict[str, str]:
     """Return the names of constants in the float model, by key.
 
-    A dequantised constant is left out, since the constant with its integers gets its name.
+    A dequantised constant is left out. The name of a dequantised constant is given to the constant
+    that holds the integers.
     """
     tensors = {tensor.key: tensor for tensor in graph.dump if tensor.key in graph.constants}
     names = {key: name_of(it) for key, it in tensors.items() if key not in graph.dequantized}
@@ -161,7 +162,7 @@ def name_before(name: str) -> str:
 
 
 def is_rounded_only(node: Node) -> bool:
-    """Return whether every operator that takes a tensor rounds it."""
+    """Return whether every operator that reads a tensor rounds the tensor."""
     return bool(node.children) and all(map(is_quantizing, node.children))
 
 
@@ -198,7 +199,7 @@ class Pair(NamedTuple):
 
 
 def is_generic(name: str) -> bool:
-    """Return whether an engine made up a name, so that it can mean different tensors."""
+    """Return whether an engine made up a name, so that the name can mean different tensors."""
     return GENERIC.search(name) is not None
 
 
@@ -307,7 +308,7 @@ class Matching:
         return distances(*map(np.array, samples))
 
     def near(self, one: Node, other: Node) -> bool:
-        """Return whether the samples of two tensors of one class show the same values."""
+        """Return whether the samples of two tensors of the same class show the same values."""
         (relative,) = self.distances([one], [other])
         return bool(relative[0] <= self.near_enough)
 
@@ -385,9 +386,9 @@ class Matching:
         """Match tensors with equal names; of several tensors with one name, use the last.
 
         If an activation is folded into the range of integers, the integers may have the name of the
-        tensor before the activation. If a tensor of integers and a tensor of floats have one name,
-        lar matches these two tensors only if their values agree, or if their operators end in the
-        same step.
+        tensor before the activation. If a tensor of integers and a tensor of floats have the same
+        name, lar matches these two tensors only if their values agree, or if their operators end in
+        the same step.
         """
         for node in self.actual:
             for other in self.named_alike(node):
@@ -421,7 +422,7 @@ class Matching:
         """Match tensors by aligning both graphs in their order, with the greatest sum of scores.
 
         Of several equally good alignments, the alignment with the later tensors is used. For
-        example, if an operator changes nothing, later operators take its output, not its input.
+        example, if an operator changes nothing, later operators read its output, not its input.
         """
         rows = {
             each: self.scores(nodes, self.unnamed[1].get(each, []))
@@ -455,7 +456,7 @@ class Matching:
     def scores(
         self, nodes: Sequence[Node], others: Sequence[Node]
     ) -> Iterator[tuple[Array, Array]]:
-        """Yield, for each node of a class, the columns and the scores of its possible twins.
+        """Yield for each node of a class two arrays about its possible twins: columns and scores.
 
         The column of a possible twin is 1 plus the number of this twin on the expected side.
         """
@@ -489,8 +490,8 @@ class Matching:
     def match_sources(self) -> None:
         """Match tensors that are computed from the same twins, if only one pair fits.
 
-        A pair fits if its operators are of one kind, or if its values are equal. In a graph without
-        operators, a pair fits if shape and type are equal.
+        A pair fits if its operators are of the same kind, or if its values are equal. In a graph
+        without operators, a pair fits if shape and type are equal.
         """
         for nodes, others in self.groups_left(self.sources):
             pairs = [(one, other) for one in nodes for other in others]
@@ -522,7 +523,8 @@ class Matching:
     ) -> Iterator[tuple[list[Node], list[Node]]]:
         """Yield groups of tensors without twins, of both sides.
 
-        All tensors of a group have one class, and `around` finds the same twins near each tensor.
+        All tensors of a group have the same class, and `around` returns the same nodes for all
+        these tensors.
         """
         found: dict[Any, tuple[list[Node], list[Node]]] = defaultdict(lambda: ([], []))
         for side, nodes in enumerate((self.actual, self.expected)):
@@ -551,7 +553,7 @@ class Matching:
     def drop_before_bias(self) -> None:
         """Drop pairs where one side has added a bias that the other side adds only later.
 
-        Pairs that names or values confirm are kept.
+        If names or values confirm a pair, the pair is kept.
         """
         for node in filter(self.twins.get, self.actual):
             more = self.added_more(node)
@@ -634,7 +636,7 @@ def kind_of_name(name: str) -> str:
 
 
 def counting_kind(names: Collection[str]) -> str:
-    """Return the form that most names of a side have, such as `var#`; empty if most differ."""
+    """Return the form that most names of a side have, such as `var#`; empty if no form prevails."""
     kinds = Counter(map(kind_of_name, names))
     kind, count = kinds.most_common(1)[0] if kinds else ("", 0)
     return kind if count > 1 and count >= MOST * len(names) else ""
@@ -666,8 +668,9 @@ class Twins(NamedTuple):
 def match(actual: Graph, expected: Graph, values: tuple[Values, Values]) -> Twins:
     """Find the twins of two graphs.
 
-    In graphs with the same structure, a tensor is read only if a tensor at another place of the
-    other side has its name. In graphs of different structure, all tensors are read, one at a time.
+    In graphs with the same structure, a tensor is read only if its name has moved: on the other
+    side, a tensor at another place has this name. In graphs of different structure, all tensors are
+    read, one at a time.
 
     Raises:
         DumpError: a tensor is missing or damaged.
@@ -707,10 +710,10 @@ def are_one_structure(actual: Graph, expected: Graph) -> bool:
 
 
 def crossing(actual: Graph, expected: Graph) -> list[tuple[Node, Node]]:
-    """Return the pairs of nodes at equal places of both graphs whose actual name has moved.
+    """Return pairs of nodes that have the same place in both graphs, but different names.
 
-    A pair of nodes is returned if the names of the two nodes differ, and another node of the
-    expected side has the name of the actual node.
+    A pair of nodes is returned only if another node of the expected side has the name of the actual
+    node.
 
     A name moves to another place if the two sides join branches in different orders, or number
     their tensors differently.
@@ -761,7 +764,7 @@ class Constants:
         self.used: list[set[str]] = [set(), set()]
 
     def add(self, one: DumpedTensor, other: DumpedTensor, by: MatchedBy) -> None:
-        """Pair two constants of one shape, unless one of them has a twin already."""
+        """Pair two constants of equal shape, unless one of the constants has a twin already."""
         free = one.key not in self.used[0] and other.key not in self.used[1]
         shapes = {*map(Values.shape_of, self.values, (one, other))}
         unscaled = one.key in self.values[0].unscaled, other.key in self.values[1].unscaled
@@ -780,9 +783,9 @@ class Constants:
                 self.add(one, named[name], "name")
 
     def match_places(self, one: Node, other: Node) -> None:
-        """Pair the constants that two operators of one kind take at the same input positions.
+        """Pair the constants that two operators of the same kind read at the same input positions.
 
-        No pair is made if one operator takes more constants than the other operator, since a fusion
+        No pair is made if one operator reads more constants than the other operator, since a fusion
         may have made some of these constants.
         """
         if len(one.constants) != len(other.constants) or one.steps[:1] != other.steps[:1]:
@@ -794,7 +797,7 @@ class Constants:
                 self.add(mine, theirs, "name" if name_of(mine) == name_of(theirs) else "graph")
 
     def free(self, side: int, key: str) -> DumpedTensor | None:
-        """Return the constant with a key, or None if this constant already has a twin."""
+        """Return the constant with the given key, or None if this constant already has a twin."""
         key = self.graphs[side].integers_of(key)
         return None if key in self.used[side] else self.stores[side].get(key)
 
@@ -826,7 +829,7 @@ class Constants:
                 self.add(one, fitting[0], "graph")
 
     def find_alike(self, one: DumpedTensor, others: Sequence[DumpedTensor]) -> DumpedTensor | None:
-        """Return the constant in `others` with the values of `one`.
+        """Return the constant in `others` whose values equal the values of `one`.
 
         If no constant has exactly the values of `one`, the result is the first constant that
         differs from `one` only by rounding to integers.
@@ -846,7 +849,7 @@ class Constants:
 
 
 def parameters_of(node: Node, twins: Container[Node]) -> list[str]:
-    """Return the keys of the constants used by the operators from the nearest `twins` to a node.
+    """Return the keys of constants that operators read between the nearest `twins` and a node.
 
     Constants of activations, such as 0 and 6, are left out: a fusion may remove such constants.
     """
@@ -865,6 +868,6 @@ def is_near(one: Array, other: Array) -> bool:
 
 
 def read(values: Values, tensor: DumpedTensor, shapes: Collection[tuple[int, ...]]) -> Array:
-    """Read a tensor in plain axes, cut to one of the other side's `shapes` if it is padded."""
+    """Read a tensor in plain axes; if the tensor is padded, cut it to one of the `shapes`."""
     values.learn_padding(tensor, shapes)
     return whole(values.elements(tensor))

@@ -1,12 +1,13 @@
-"""Joins the operators of two profiles that do the same work.
+"""Pairs operators of two profiles: an operator of A with the operator of B that does the same work.
 
-Graphs of one structure are walked side by side. In other graphs, twins (matching tensors) are found
-without values. All operators between twins do the same work on both sides, so that these operators
-make one pair. Operators outside of the graph are joined by unique names.
+If both graphs have the same structure, lar walks them side by side. In other graphs, twins
+(matching tensors) are found without values. Between one pair of twins and the next pair, both sides
+do the same work. Therefore all operators between two pairs of twins make one pair of operators.
+Operators that are not in the graph are paired by unique names.
 
-The graphs are aligned by the rules in `lar.graphs.matching`, but without values. Since no values
-confirm that two tensors are twins, a pair is kept only if both tensors have one name, or if they
-are computed in the same way from the same twins.
+The graphs are aligned by the rules in `lar.graphs.matching`, except the rules that compare values.
+Since no values confirm that two tensors are twins, a pair is kept only if both tensors have the
+same name, or if both tensors are computed in the same way from the same twins.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Place = tuple[int, int]  # a side, and an operator of it
 
 
 class OperatorPair(NamedTuple):
-    """Operators of A and of B that do the same work, by their places in `Profile.operators`.
+    """Operators of A and of B that do the same work, as indexes in `Profile.operators`.
 
     For an operator of A without a partner, `b` is empty; for an operator of B without a partner,
     `a` is empty.
@@ -51,7 +52,7 @@ class OperatorPair(NamedTuple):
 def match_operators(
     a: Profile, b: Profile, kinds: tuple[OperatorKinds, OperatorKinds]
 ) -> list[OperatorPair]:
-    """Join the operators of two profiles, in the order of A's operators.
+    """Pair the operators of two profiles, in the order of A's operators.
 
     `kinds` are the tables of operator types of both engines. Profiles of an older lar have no
     graph; operators are then matched by name.
@@ -94,16 +95,19 @@ def is_outside(operator: ProfiledOperator, kinds: OperatorKinds) -> bool:
 def unique_names(
     operators: Sequence[ProfiledOperator], places: Iterable[int]
 ) -> dict[tuple[str, str], int]:
-    """Return the places of operators by type and name; leave out a name that occurs twice."""
+    """Return the indexes of operators by type and name; leave out names that occur twice."""
     names = [(each.type, lasting_name(each)) for each in operators]
     counts = Counter(names)
     return {names[it]: it for it in places if counts[names[it]] == 1 and names[it][1]}
 
 
 def lasting_name(operator: ProfiledOperator) -> str:
-    """Return the name of an operator, or of its output, that does not change from run to run.
+    """Return a name of an operator that does not change from run to run.
 
-    The result is empty if the engine made up both names.
+    The name is the operator's own name or, if the engine made up this name, the name of the
+    operator's output.
+
+    The result is empty if the engine made up the output's name too.
     """
     name = NUMBER.sub("", operator.name)
     if name == operator.name or not operator.writes:
@@ -115,7 +119,7 @@ def lasting_name(operator: ProfiledOperator) -> str:
 def pair_by_graph(
     a: Profile, b: Profile, kinds: tuple[OperatorKinds, OperatorKinds]
 ) -> list[OperatorPair]:
-    """Join the operators between tensors that both profiles compute."""
+    """Pair the operators that lie between tensors that both profiles compute."""
     sides = plain_graph_of(a), plain_graph_of(b)
     sides = without_filling(*sides), without_filling(*reversed(sides))
     one, other = (
@@ -164,7 +168,9 @@ def merged(groups: Iterable[set[Place]]) -> list[set[Place]]:
 
 
 class StructuralMatching(Matching):
-    """The twins of two graphs without values: by names, shapes, steps of operators and inputs.
+    """Finds the twins of two graphs without reading the tensors' values.
+
+    The twins are found by names, shapes, inputs and the steps of operators.
 
     A convolution or a product without a bias gets a step `add`, as if it added 0.
     """
@@ -181,10 +187,10 @@ class StructuralMatching(Matching):
     def named_alike(self, node: Node) -> list[Node]:
         """Return the other side's nodes that have the name of this node and a similar last step.
 
-        A fused operator may have the name of one of its parts. A node with the same name, but
-        without a similar last step, is returned only if both nodes certainly do not end in an
-        activation, and if the nodes differ by more than a bias. For example, another engine may
-        compute Gelu in several operators.
+        A fused operator may have the name of one of its parts. If the last steps of two nodes with
+        the same name are not similar, the other side's node is returned only if both nodes
+        certainly do not end in an activation, and if the nodes differ by more than a bias. For
+        example, another engine may compute Gelu in several operators.
         """
         found = [(it, self.kind_score(node, it)) for it in super().named_alike(node)]
         return [it for it, score in found if score > 0 or (score == 0 and end_clearly(node, it))]
@@ -210,7 +216,7 @@ class StructuralMatching(Matching):
         return self.ways[node]
 
     def match_surely(self) -> dict[Node, Node]:
-        """Return the twins that are proven by names, or by equal work upon other twins."""
+        """Return twins with equal names, and twins that are computed in equal ways from twins."""
         self.match()
         count = -1
         while count != len(self.twins):
@@ -223,7 +229,7 @@ class StructuralMatching(Matching):
         return {node: self.twins[node] for node in self.actual if node in self.twins}
 
     def is_proven(self, one: Node, other: Node, alike: Mapping[Node, Sequence[Node]]) -> bool:
-        """Return whether two tensors have one name, or are computed alike from matched tensors."""
+        """Return whether two tensors have equal names, or are computed in equal ways from twins."""
         if one.is_input or other.is_input:
             return one.is_input and other.is_input
         if other in self.named_alike(one):
@@ -251,7 +257,7 @@ class StructuralMatching(Matching):
         return work
 
     def are_ambiguous(self, one: Node, other: Node, alike: Mapping[Node, Sequence[Node]]) -> bool:
-        """Return whether a pair of tensors is uncertain, since a third tensor is computed alike.
+        """Return whether a pair is uncertain, since a third tensor is computed in the same way.
 
         The third tensor is computed in the same way, and from the same twins, as `one` and `other`.
 
@@ -265,7 +271,7 @@ class StructuralMatching(Matching):
         return results != self.results(other) or results in map(self.results, others)
 
     def find_alike(self) -> dict[Node, list[Node]]:
-        """Group tensors of one side that are computed alike from the same twins.
+        """Group tensors of one side that are computed in the same way from the same twins.
 
         The result maps each tensor to its group.
         """

@@ -2,12 +2,13 @@
 
 Engines fuse operators, bring tensors into blocks of channels, and name new tensors themselves: the
 tensor `reorder_token_9` may be the model's `stage4/relu`. The graphs of the engine and of the model
-are walked side by side, from the inputs on. If a tensor has kept its name, its origin is certain. A
-tensor whose name the engine has changed may be found by the name of its operator. Engines derive
-the names of operators from the model's names; an example is `stage4/conv_nchwc`. If an engine made
-up the name of a tensor's operator, the tensor is found by the operator's inputs: an engine's
-operator stands for all of the model's operators between these inputs and the tensor. If an operator
-only moves or casts data, its output has the same origin as its input.
+are walked side by side, from the inputs on. If the engine has not changed a tensor's name, the
+tensor's origin is certain. A tensor whose name the engine has changed may be found by the name of
+its operator. Engines derive the names of operators from the model's names; an example is
+`stage4/conv_nchwc`. If an engine made up the name of a tensor's operator, the tensor is found by
+the operator's inputs: an engine's operator stands for all of the model's operators between these
+inputs and the tensor. If an operator only moves or casts data, its output has the same origin as
+its input.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def name_origins(
     """Return an index with the model's names as `origin`.
 
     `origin` stays empty for tensors and operators that the engine did not change. `moves` are the
-    types, in small letters, of operators that only move or cast data.
+    types (in lower case) of operators that only move or cast data.
     """
     if not model or not index.operators:
         return index
@@ -67,7 +68,7 @@ def name_origins(
 
 
 class ModelGraph:
-    """The operators of a model file, and which operators compute and which take each tensor."""
+    """The operators of a model file, and for each tensor the operators that compute or read it."""
 
     def __init__(self, operators: Sequence[ModelOperator], index: DumpIndex) -> None:
         self.operators = operators = in_order(operators)
@@ -155,11 +156,11 @@ class Alignment:
         return [key for key in dict.fromkeys(operator.inputs) if key not in self.constants]
 
     def weights_of(self, operator: DumpedOperator) -> list[str]:
-        """Return the keys of the constants that an operator takes."""
+        """Return the keys of the constants that an operator reads."""
         return [key for key in operator.inputs if key in self.constants]
 
     def weights_in(self, region: Iterable[ModelOperator]) -> list[str]:
-        """Return the names of the constants that some operators of the model take, in order."""
+        """Return the names of the constants that some operators of the model read, in order."""
         return [
             name for each in region for name in each.inputs if name and name not in self.model.data
         ]
@@ -202,9 +203,9 @@ class Alignment:
 
         The result is empty if the model computes no tensor from all inputs. If the operator is
         named after a tensor of the model, the result must be this tensor or a tensor that is
-        computed from it. If the engine's operator is named after a tensor, the model's operators
-        between `sources` and the result must take tensors of `sources` at least as many times as
-        the engine's operator has computed inputs.
+        computed from this tensor. If the operator is named after a tensor, the model's operators
+        between `sources` and the result must also have at least as many inputs from `sources` as
+        the engine's operator has inputs that are not constant.
         """
         count = sum(key not in self.constants for key in operator.inputs)
         for name in self.model.behind(sources):
@@ -219,7 +220,7 @@ class Alignment:
         return ""
 
     def behind_activation(self, operator: DumpedOperator, name: str) -> str:
-        """Return the output of an operator's fused activation, or `name` without an activation."""
+        """Return the output of a fused activation, or `name` if no activation is fused."""
         parameters = {key.lower(): value for key, value in operator.parameters.items()}
         mode = str(parameters.get("activation", "")).lower()
         takers = [self.model.operators[place] for place in self.model.takers.get(name, ())]
@@ -228,7 +229,7 @@ class Alignment:
         return name
 
     def alike(self, operator: DumpedOperator, source: str) -> str:
-        """Return the output of the model's operator of the same type that takes `source`.
+        """Return the output of the model's operator that reads `source` and has `operator`'s type.
 
         If the model has no such operator, but the engine's operator only moves data, the result is
         `source`, because the engine may have added its operator. The result is empty if the model
@@ -249,8 +250,8 @@ class Alignment:
         """Find the tensors that the model lacks, since they are only parts of the model's tensors.
 
         For example, the engine may compute a sum in another order than the model. If two tensors
-        seem to have one origin, and one is computed from the other, the earlier tensor is only a
-        part of the later tensor.
+        seem to have the same origin, and one tensor is computed from the other tensor, the earlier
+        tensor is only a part of the later tensor.
         """
         for operator in reversed(self.index.operators):
             known = (self.origins.get(key) or self.parts.get(key) for key in operator.outputs)
@@ -262,7 +263,7 @@ class Alignment:
                 self.parts.setdefault(key, whole)
 
     def find_regions(self) -> None:
-        """Find the model's operators that each engine operator replaces, and name its weights.
+        """Find the model's operators that each engine operator replaces; name the engine's weights.
 
         The engine operator's weights get the names of the weights of the replaced operators, in the
         same order.
@@ -309,9 +310,9 @@ class Alignment:
 
 
 def in_order(operators: Sequence[ModelOperator]) -> Sequence[ModelOperator]:
-    """Sort operators so that each one follows the operators that compute its inputs.
+    """Sort operators so that each operator follows the operators that compute its inputs.
 
-    Some converters list an operator after the operators that take its outputs.
+    Some converters list an operator after the operators that read its outputs.
     """
     makers = {name: place for place, each in enumerate(operators) for name in each.outputs}
     before = {
@@ -325,7 +326,7 @@ def in_order(operators: Sequence[ModelOperator]) -> Sequence[ModelOperator]:
 
 
 def plain_type(kind: str) -> str:
-    """Return the type of an operator without its version, and without the ending of an engine."""
+    """Return an operator's type in lower case, without an ending such as `v2` or `forward`."""
     return re.sub(r"(forward|v\d)$", "", kind.lower())
 
 

@@ -77,7 +77,7 @@ def blocks_of(array: Array) -> Iterator[Array]:
 
 
 def dequantized(elements: Elements, quantization: Quantization) -> Elements:
-    """Return the real numbers that the elements of a tensor in plain axes stand for."""
+    """Return the real numbers that a tensor's elements stand for; the tensor has plain axes."""
 
     def blocks() -> Iterator[Array]:
         for number, block in enumerate(elements.blocks()):
@@ -134,7 +134,7 @@ def whole(elements: Elements) -> Array:
 
 
 def channel_axis(dimensions: int) -> int:
-    """Return the axis of the channels in plain axes.
+    """Return the number of the channels' axis in a plain layout such as NCHW.
 
     The channels are the second of four or more axes, or the last of fewer axes.
     """
@@ -184,9 +184,9 @@ class Signature(NamedTuple):
 
 
 class Values:
-    """The tensors of a dump in plain axes; each tensor is read when it is needed.
+    """Reads the tensors of a dump in plain axes, such as NCHW; a tensor is read when it is needed.
 
-    Quantised tensors are read as real numbers, or as integers with `raw`. If a dump lacks the
+    Quantised tensors are read as real numbers, or as integers if `raw` is true. If a dump lacks the
     scales of its integers, the scales come from `scales_of`, the dump of the other side.
     """
 
@@ -284,7 +284,7 @@ def learn_of_twins(sides: tuple[Values, Values], tensors: tuple[DumpedTensor, ..
 
 
 def share_quantization(sides: tuple[Values, Values], tensors: tuple[DumpedTensor, ...]) -> None:
-    """Give a quantised tensor without a scale the scale of its twin, if both have one type."""
+    """Give the twin's scale to a quantised tensor that has no scale, if both types are equal."""
     for one, other in ((0, 1), (1, 0)):
         mine, theirs = tensors[one], tensors[other]
         known = sides[other].quantizations.get(theirs.key)
@@ -299,7 +299,9 @@ def integer_of(tensor: DumpedTensor) -> str:
 
 
 def unscaled_in(dump: Dump, known: Container[str], other: Dump | None) -> set[str]:
-    """Return the keys of quantised tensors without a scale, unless the other side is quantised too.
+    """Return the keys of quantised tensors without a scale.
+
+    The result is empty if the other side has quantised tensors too.
 
     Tensors without a scale may be compared with integers of the other side, but not with real
     numbers.
@@ -343,7 +345,7 @@ def leave_out_padding(sides: tuple[Values, Values], tensors: tuple[DumpedTensor,
 
 
 def is_empty_behind(array: Array, shape: Sequence[int]) -> bool:
-    """Return whether an array is 0 everywhere, except in its first part of size `shape`."""
+    """Return whether only zeros are lost if an array is cut to the shape `shape`."""
     part = array[tuple(map(slice, shape))]
     return part.size == array.size or np.count_nonzero(part) == np.count_nonzero(array)
 

@@ -1,4 +1,4 @@
-"""Launches and device activities of the timed iterations, and system calls by part of a run.
+"""Finds the launches, the activities of devices and the system calls in the profile of a run.
 
 A launch is one execution of an operator or, on a device, of a kernel. An activity is a kernel, a
 copy or a fill on a device. Launches and activities belong to an execution of an operator, if this
@@ -7,10 +7,10 @@ execution is known.
 A CPU is the host and does not count as a device. If an engine reports no kernels, each operator is
 treated as a kernel that has the name of the operator's algorithm.
 
-The thread that runs the model also stores the profiler's records, reads the noise and writes files,
-between iterations. System calls that the model's thread makes between iterations are assigned to
-the profiler, except while the engine loads or prepares the model. The system calls of the engine's
-own threads are not assigned to the profiler.
+Between iterations, the thread that runs the model also stores the profiler's records, reads the
+machine's noise and writes files. System calls that the model's thread makes between iterations are
+assigned to the profiler, except while the engine loads or prepares the model. The system calls of
+the engine's own threads are not assigned to the profiler.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class DeviceActivity(NamedTuple):
     """A kernel, copy or fill on a device.
 
     `execution` is the index of the operator's execution in the timed executions. `starts` has pairs
-    of a thread and a time: first where and when the activity ran, then where and when it was
-    dispatched, if known.
+    of a thread and a time: first where and when the activity ran, then, if known, where and when
+    the activity was dispatched.
     """
 
     span: Span
@@ -119,10 +119,10 @@ class Launch(NamedTuple):
     """One execution of an operator or, on a device that reports kernels, of a kernel.
 
     `place` is the operator's index in `Profile.operators`, or None for a kernel without an
-    operator. The index is needed since several operators may have the same name. `kernel` is the
-    algorithm or, if no kernel is known, the provider and the type. `piece` has the launch's own
-    duration, while `total_ns` includes inner operators. `span` is the span of the kernel. `ranges`
-    are the user's ranges to which the launch belongs.
+    operator. The index and not the name is stored, since several operators may have the same name.
+    `kernel` is the algorithm or, if no kernel is known, the provider and the type. `piece` has the
+    launch's own duration, while `total_ns` includes inner operators. `span` is the span of the
+    kernel. `ranges` are the user's ranges to which the launch belongs.
     """
 
     place: int | None
@@ -209,7 +209,7 @@ def launches_of_kernels(profile: Profile) -> Iterator[Launch]:
 
 
 def put_in_ranges(profile: Profile, launches: Sequence[Launch]) -> list[Launch]:
-    """Return launches with the names of their ranges; all launches have the names in one order."""
+    """Return launches with the names of their ranges, which have the same order in all launches."""
     members: dict[str, set[int]] = {}
     begun = ((launch.execution, launch.starts) for launch in launches)
     for span, places in members_of_ranges(profile, begun):

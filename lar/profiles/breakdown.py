@@ -7,17 +7,18 @@ the buckets Kernel, Memcpy, Memset and Runtime are left out. A bucket is the uni
 within the step, without the times that are already in earlier buckets. The times of all buckets
 therefore add up exactly to the time of the step.
 
-Most of the plugin's bucket Other is split here: into the cost of profiling (`lar.profiles.costs`),
-the copies of inputs and outputs, and the engine's own time around its operators. The time that
-remains in the bucket Other is lar's own work between the reading of an item, the feeding and the
-execution.
+This module splits most of the bucket Other of TensorBoard's plugin: into the cost of profiling
+(`lar.profiles.costs`), the copies of inputs and outputs, and the engine's own time around its
+operators. The time that remains in the bucket Other is lar's own work between the reading of an
+item, the feeding and the execution.
 
 A profile records how long a thread waited for a CPU in each step, but not at which moments. Waiting
 for a CPU has its own bucket. The waiting is subtracted from the buckets outside of operators. The
 part that a bucket loses is proportional to the time by which the bucket took longer than in
 undisturbed steps. If too few steps were undisturbed, the usual time of a bucket is estimated: in
-each step, the waiting is subtracted from the bucket, and the smallest result is used. An operator's
-own waiting stays in the operator, and marks its execution as disturbed.
+each step, the waiting is subtracted from the bucket, and the smallest result is used. The time that
+an operator itself waits is not subtracted from the operator, and the operator's execution counts as
+disturbed.
 
 `split_copies` returns the part of a profile that belongs to each copy of a model.
 
@@ -81,7 +82,8 @@ CAUSES: Mapping[str, str] = {
 def noise_of(samples: Samples, copies: int = 1) -> tuple[StepNoise, ...]:
     """Return the disturbances of the timed iterations of a run, sorted by step number.
 
-    If `copies` of a model run at once, the iterations of all copies are numbered in turn.
+    If `copies` copies of a model run at the same time, the first iterations of all copies get the
+    first numbers, then the second iterations get the next numbers, and so on.
     """
     waits = samples.queue_delay or (None,) * len(samples.end_to_end)
     causes: dict[int, list[str]] = {}
@@ -114,7 +116,7 @@ def waiting_by_step(profile: Profile) -> dict[int, int]:
 
 
 def disturbed_steps(profile: Profile) -> dict[int, tuple[str, ...]]:
-    """Return the causes of disturbance for each disturbed step, by its number."""
+    """Return the causes of disturbance for each disturbed step, by the number of the step."""
     return {each.step: each.causes for each in profile.facts.noise if each.causes}
 
 
@@ -274,7 +276,7 @@ def take_out_waiting(
 
 
 def steps_of(profile: Profile) -> tuple[Step, ...]:
-    """Return the timed steps; without steps, return one step around all operators."""
+    """Return the timed steps; if no steps are recorded, return one step around all operators."""
     if profile.steps:
         return profile.timed_steps()
     recorded = [each.interval for each in profile.executions]
@@ -287,8 +289,8 @@ def steps_of(profile: Profile) -> tuple[Step, ...]:
 def intervals_by_bucket(profile: Profile) -> dict[str, list[Interval]]:
     """Return the merged intervals of each bucket, including intervals of the warm-up, in order.
 
-    The buckets for waiting and Other have no intervals. The buckets that the plugin lacks are
-    present only if they have records.
+    The buckets for waiting and Other have no intervals. Buckets that TensorBoard's plugin does not
+    have are in the result only if the profile has records for these buckets.
     """
     found: dict[str, list[Interval]] = {}
     # If operators compute on the host, their dispatch counts as the engine's overhead.

@@ -192,7 +192,7 @@ def nest(pieces: Sequence[Piece]) -> None:
 
     Subtract the duration of each piece from the own time of the call around the piece. Add an
     operator's device time and memory to all calls around it, except to ranges, which already
-    include them.
+    include both.
     """
     parents = parents_of([piece[:3] for piece in pieces])
     for piece, parent in zip(pieces, parents, strict=True):

@@ -1,9 +1,10 @@
 """The cost of profiling, and operator times scaled to a plain iteration.
 
 A plain run comes before each profiled run. The cost of profiling is how much longer a profiled
-iteration takes than a plain iteration. The part of the cost that lies in each operator is unknown.
-At first, lar assumes that the whole cost of profiling lies outside of operators. If the operators
-still do not fit into a plain iteration, one factor scales all their times so that they fit.
+iteration takes than a plain iteration. It is unknown how much of the cost of profiling belongs to
+each operator. At first, lar assumes that the whole cost of profiling lies outside of operators. If
+the operators together still take longer than a plain iteration, all their times are multiplied by
+the same factor, so that they take as long as a plain iteration.
 
 All times stay as recorded if the cost is at most `LIMIT` times the time of a plain iteration. If
 other work disturbed the runs so much that the cost is unknown, all times stay as recorded.
@@ -40,8 +41,8 @@ def cost_of(profiled: Samples, plain: Samples) -> Cost | None:
     If too few iterations were undisturbed, the fastest undisturbed profiled iteration is used
     instead of a median. If the fastest undisturbed profiled iteration is not certainly slower than
     the median plain iteration, the cost is unknown. If even the fastest profiled iteration is
-    slower than the median plain iteration, profiling surely costs time, since other work makes no
-    iteration faster.
+    slower than the median plain iteration, profiling certainly costs time: other work on the
+    machine can only make an iteration slower.
     """
     # Reports do not need these modules.
     from lar.measurement.statistics import disturbed_in
@@ -92,10 +93,11 @@ def extra_share(profile: Profile) -> float | None:
 def fit_to_plain(profile: Profile) -> Profile:
     """Return a profile whose operator times are scaled to an iteration without profiling.
 
-    The profile stays unchanged if the cost of profiling is low, unknown or already subtracted. All
-    times of operators and their spans shrink towards the begin of their iteration, so that they
-    nest as before. Steps, calls and phases stay as recorded. Steps and phases include the cost of
-    profiling each iteration, which is `Correction.cost_ns`.
+    The profile stays unchanged if the cost of profiling is low, unknown or already subtracted. The
+    times of all operators and of their spans are moved towards the begin of the iteration and
+    shortened by the same factor, so that inner operators still lie within outer operators. Steps,
+    calls and phases stay as recorded. Steps and phases include the cost of profiling each
+    iteration, which is `Correction.cost_ns`.
     """
     seconds, share = seconds_of(profile), extra_share(profile)
     if seconds is None or share is None or share <= LIMIT or profile.correction is not None:
@@ -129,7 +131,9 @@ def fit_to_plain(profile: Profile) -> Profile:
 
 
 def scale_of(profile: Profile, plain_ns: float) -> float:
-    """Return the factor, at most 1, that makes operators fit into an iteration without profiling.
+    """Return the factor (at most 1) by which operator times are scaled to a plain iteration.
+
+    A plain iteration is an iteration without profiling.
 
     The copying of inputs and outputs must also fit into the plain iteration. Only undisturbed
     iterations are used, unless all iterations were disturbed. If several copies of a model run,

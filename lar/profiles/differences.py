@@ -73,7 +73,7 @@ def contrasts_of(a: Profile, b: Profile) -> list[Contrast]:
 def without_common_words(one: str, other: str) -> tuple[str, str]:
     """Return two strings; if both are long lists of words, their common words are left out.
 
-    The instruction sets of processors are an example of such lists.
+    For example, the lists of two processors' instruction sets have many common words.
     """
     words = one.split(), other.split()
     if min(map(len, words)) <= MOST_WORDS:

@@ -1,16 +1,17 @@
 """Exports a profile as a trace for Chrome's viewer, Perfetto, and TensorBoard's plugin.
 
-Chrome's viewer, Perfetto and the plugin read the same format. A trace has the categories of the
-PyTorch profiler's plugin: operators (cpu_op), layers (python_function), iterations
-(ProfilerStep#N), kernels, copies and allocations. The plugin draws other categories, but does not
-include them in its sums. Viewers show operators by name. The plugin adds up events of equal names.
-In the trace for the plugin, operators therefore have their types as names, and the warm-up is left
-out.
+Chrome's viewer, Perfetto and TensorBoard's plugin read the same format. A trace has the categories
+of TensorBoard's plugin for the PyTorch profiler: operators (cpu_op), layers (python_function),
+iterations (ProfilerStep#N), kernels, copies and allocations. TensorBoard's plugin draws other
+categories, but does not include them in its sums. Viewers show operators by name. TensorBoard's
+plugin adds up events with equal names. Therefore, in the trace for TensorBoard's plugin, operators
+have their types as names, and the warm-up is left out.
 
 The events of a thread are slices on one or more tracks. On a track, slices nest, since viewers and
-the plugin drop overlapping slices. No two slices of a track begin or end at the same time, since
-the plugin assigns an allocation to the innermost operator at its time. To keep slices apart, times
-are moved by a few nanoseconds, and a slice without duration gets one nanosecond.
+TensorBoard's plugin drop overlapping slices. No two slices of a track begin or end at the same
+time, since TensorBoard's plugin assigns an allocation to the innermost operator that runs at the
+time of the allocation. To keep slices apart, times are moved by a few nanoseconds, and a slice
+without duration gets one nanosecond.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def export_tensorboard(profile: Profile) -> Iterator[bytes]:
     """Return an iterator over the trace for TensorBoard's plugin, as pieces of JSON.
 
     Raises:
-        UsageError: no operator was timed, so that the plugin would show nothing.
+        UsageError: no operator was timed, so that TensorBoard's plugin would show nothing.
     """
     if not profile.timed_executions:
         raise UsageError(
@@ -212,7 +213,7 @@ class Trace:
         """Yield the event of a slice and, if an arrow begins or ends here, the arrow's event.
 
         At the end of an operator that the host dispatches to a device, an event of category runtime
-        is added, since the plugin connects kernels to operators only by such an event.
+        is added, since TensorBoard's plugin connects kernels to operators only by this event.
         """
         start, end, track = placed
         process = part.line.process
@@ -241,7 +242,7 @@ class Trace:
     def _steps(self) -> Iterator[Slice]:
         """Yield the iterations as slices, on the busiest thread of each copy of the model.
 
-        When the plugin compares two traces, it compares the slices within iterations.
+        When TensorBoard's plugin compares two traces, it compares the slices within iterations.
         """
         busy: Counter[int] = Counter()
         for _, _, line, (start, end) in self._work():
@@ -321,7 +322,8 @@ class Trace:
     def _spans(self) -> Iterator[Slice]:
         """Yield the slices of phases, ranges and calls, and of a device's kernels and copies.
 
-        For a run on a device, calls that the plugin's overview adds up have the category runtime.
+        For a run on a device, calls have the category runtime if the overview of TensorBoard's
+        plugin adds up their times.
         """
         profile = self.profile
         runtime = {id(span) for span in leaf_calls(profile)} if profile.on_device else set()
@@ -376,8 +378,8 @@ class Trace:
     def _facts_of_allocation(self, number: int, each: Allocation, total: int) -> dict[str, Any]:
         """Return the facts of an allocation.
 
-        The plugin's curve needs an address and the reserved memory, which is never less than the
-        allocated memory.
+        The memory curve of TensorBoard's plugin needs an address and the reserved memory, which is
+        never less than the allocated memory.
         """
         on_host = device_title(each.device) == "CPU"
         reserved = self.profile.memory_plan.static_bytes
@@ -393,7 +395,10 @@ class Trace:
 
 
 def facts_of_operator(operator: ProfiledOperator) -> dict[str, Any]:
-    """Return the known facts of an operator; the plugin reads only the facts about the inputs."""
+    """Return the known facts of an operator.
+
+    TensorBoard's plugin reads only the facts about the inputs.
+    """
     facts = {
         "name": operator.name,
         "type": operator.type,

@@ -142,7 +142,7 @@ def ranges_during(start_ns: int) -> list[NamedRange]:
 
 
 def watch_open_ranges(path: str, t0_ns: int) -> None:
-    """Register a profile in all open ranges; when a range ends, it is added to the profile.
+    """Register a profile in all open ranges; a range that ends is added to the profile.
 
     The profile's clock begins at `t0_ns`.
     """
@@ -266,12 +266,12 @@ def span_of_run(name: str, executions: Sequence[Execution]) -> Span:
 
 
 def members_of_ranges(profile: Profile, records: Iterable[Begun]) -> list[tuple[Span, list[int]]]:
-    """Return the user's ranges, without the warm-up, each with the positions of its records.
+    """Return the user's ranges, each with the positions of its records; leave out the warm-up.
 
     A range of `--range-by` has the records of its executions. A range that does not come from
-    `--range-by` has the records that began to run, or were dispatched, on the thread of the range
-    during the range. If the thread of the range has no records, the range has all records that
-    began to run during the range.
+    `--range-by` has the records of all work that began to run, or was dispatched, on the thread of
+    the range during the range. If no record is of the thread of the range, the range has the
+    records of all work that began to run during the range.
     """
     spans = [it for it in profile.spans if it.category == "user_annotation" and not it.warmup]
     if not spans:
@@ -311,7 +311,7 @@ def executions_by_range(profile: Profile) -> dict[Span, list[list[int]]]:
 
 
 def starts_of(execution: Execution) -> Starts:
-    """Return the threads on which an execution ran and was dispatched, each with its begin."""
+    """Return pairs of a thread and a time: where and when an execution ran and was dispatched."""
     starts = [(execution.thread, execution.start_ns)]
     if execution.dispatch_start_ns is not None and execution.dispatch_thread is not None:
         starts.append((execution.dispatch_thread, execution.dispatch_start_ns))

@@ -15,7 +15,8 @@ A roof limits only work that is near the roof. Work far from both roofs has anot
 kernel does not fit the shapes or the layout, or the time is spent on waiting for threads, on
 loading instructions or on the call itself.
 
-Data in caches may be read faster than main memory, but lar compares it with main memory's peak.
+Data in caches can be read faster than data in main memory, but lar compares every bandwidth with
+main memory's peak.
 """
 
 from __future__ import annotations
@@ -210,7 +211,10 @@ def sum_of_known(amounts: Sequence[int | None]) -> int | None:
 
 
 def share_of_known(amounts: Sequence[tuple[int | None, float]]) -> float:
-    """Return for which part of the time the amounts are known; 1 only if all are known."""
+    """Return the part of the whole time for which amounts are known, from 0 to 1.
+
+    The result is 1 only if all amounts are known.
+    """
     known = [ns for amount, ns in amounts if amount is not None]
     if len(known) == len(amounts):
         return 1.0 if amounts else 0.0

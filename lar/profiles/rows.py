@@ -165,7 +165,7 @@ class Counted(Protocol):
 
 
 class Figure(NamedTuple):
-    """One figure of a row: a time in nanoseconds or, without `is_time`, a count."""
+    """One figure of a row: a time in nanoseconds, or a count if `is_time` is false."""
 
     title: str
     value: Callable[[Counted], float | None]
@@ -173,7 +173,7 @@ class Figure(NamedTuple):
 
 
 def of_times(value: Callable[[Totals], float | None]) -> Callable[[Counted], float | None]:
-    """Return a function that gets a figure from a row's times, or None without known times."""
+    """Return a function that gets a figure from a row's times, or None if these are unknown."""
     return lambda row: None if row.times is None else value(row.times)
 
 

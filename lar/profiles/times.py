@@ -52,7 +52,7 @@ def keep_with_profile(compute: Callable[[Profile], T]) -> Callable[[Profile], T]
 
     The computed result is stored as an attribute of the profile. A profile never changes, and
     several parts of a report need the same result. All callers get the same object as the result,
-    so that no caller may change this object.
+    so no caller may change this object.
     """
     name = f"{compute.__module__}.{compute.__qualname__}"
 

@@ -25,7 +25,7 @@ numbers 0, 1, 2 and so on, and iterations of the warm-up have -1, -2, -3 and so 
 
 A profile's file is written as JSON, or as JSON in gzip if it is large. Trace viewers recognise
 plain JSON and gzip by the file's first bytes, whatever the name of the file. A gzip file has only
-one member, since some viewers cannot read more.
+one member, since some viewers cannot read several members.
 """
 
 from __future__ import annotations
@@ -386,7 +386,8 @@ def decode_profile(data: bytes, name: str) -> Profile:
 def is_written_by_lar(data: bytes) -> bool:
     """Return whether a file contains the name of lar's schema.
 
-    The name may be anywhere in the file, since other programs may reorder the file's keys.
+    The name of the schema may be anywhere in the file, since other programs may reorder the file's
+    keys.
     """
     return b'"lar.profile/' in data
 

@@ -1,4 +1,4 @@
-"""The record of a bench: variants that are measured in turns, and compared with a baseline.
+"""The record of a bench: variants whose runs take turns, and are compared with a baseline.
 
 A `BenchResult` holds the samples of all turns. The figures of a `BenchResult` are computed from its
 samples.

@@ -37,14 +37,14 @@ class Figures(Record):
     that brings the expected tensor closest to the actual tensor.
 
     The errors and ratios are computed over the elements that are finite on both sides. A figure is
-    None if no element is finite on both sides, or if the expected tensor has only zeros and the
-    actual tensor has not. `cosine` is None if one of the tensors has only zeros, and `snr_db` is
-    None if the signal or the noise is 0.
+    None if no element is finite on both sides, or if all elements of the expected tensor are 0, but
+    not all elements of the actual tensor. `cosine` is None if one of the tensors has only zeros,
+    and `snr_db` is None if the signal or the noise is 0.
 
     Fills are huge numbers such as -1e9 in a mask, beside which all other numbers would be
-    negligible. `relative_l2`, `scale`, `peak`, `gain`, `cosine` and `snr_db` are computed without
-    the fills on which both sides agree. The default tolerances are computed without fills, such as
-    -1e9 in a mask.
+    negligible. `relative_l2`, `scale`, `peak`, `gain`, `cosine` and `snr_db` leave out a fill if
+    both sides have the fill at the same place. The default tolerances are computed without fills,
+    such as -1e9 in a mask.
 
     `mismatches` is the number of elements that differ by more than the tolerance.
     `nonfinite_mismatches` is the number of mismatches that are NaN or infinite on one side only.
@@ -120,10 +120,11 @@ class TensorComparison(Record):
     the expected side; else it is empty. `is_output` marks an output of the model, and `is_input` an
     input.
 
-    `figures` include the errors of earlier operators. `single` has the figures of the tensor's
-    operator alone, run on the expected values of its inputs. If `single` was requested but cannot
-    be computed, `single_problem` says why. For a data set, `figures` and `single` are the figures
-    of the worst item, while `over_items` and `single_over_items` have the errors over all items.
+    `figures` include the errors of earlier operators. `single` has the figures that result if only
+    the tensor's operator is run, with the expected values as its inputs. If `single` was requested
+    but cannot be computed, `single_problem` says why. For a data set, `figures` and `single` are
+    the figures of the worst item, while `over_items` and `single_over_items` have the errors over
+    all items.
 
     If the true values were computed, `truth` has the differences of both sides from the true
     values. If a side computes in a type coarser than float32, `precision` is this type; else it is
@@ -161,10 +162,10 @@ class OneSided(Record):
 class UnmatchedTensor(OneSided):
     """A tensor that has no matching tensor (twin) on the other side.
 
-    `fused` is True if the tensor lies inside a fused operator of the other side, or if it holds the
-    data of another tensor, and that tensor has a matching tensor. If `fused` is True, `reason` says
-    whether the tensor lies inside a fused operator, or holds the data of another tensor. `constant`
-    marks weights and other constants, which the other side may store in another form.
+    `fused` is True in two cases: the tensor lies inside a fused operator of the other side, or the
+    tensor holds the data of another tensor that has a matching tensor. If `fused` is True, `reason`
+    says whether the tensor lies inside a fused operator, or holds the data of another tensor.
+    `constant` marks weights and other constants, which the other side may store in another form.
     """
 
     tensor: TensorFacts
@@ -182,7 +183,8 @@ class LeftOut(OneSided):
 class OperatorFacts(GraphOperator):
     """An operator of one side, with the name (`output`) and the layout of its output.
 
-    An `opaque` operator runs a function, or code of another library, whose tensors are not dumped.
+    An `opaque` operator runs a function, or code of another library. The tensors inside an `opaque`
+    operator are not dumped.
     """
 
     output: str = ""
@@ -203,8 +205,8 @@ class Culprit(Record):
     If the culprit is `proven`, its operators were run alone on both sides, on the same inputs, and
     gave different outputs. `alone` has the difference between the outputs of the operators that
     were run alone. A culprit that is not `proven` is a suspect, and `doubt` says why. `is_coarse`
-    means that the output is right within the rounding of its type, but its scale is far coarser
-    than its values need.
+    means that the output's values are right within the rounding of their type, but the output's
+    scale is far coarser than these values need.
     """
 
     actual: tuple[OperatorFacts, ...]

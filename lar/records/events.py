@@ -66,9 +66,9 @@ class CaseStarted(Event):
 
 
 class TurnEnded(Event):
-    """A turn is done, and has completed the rows of its iterations, or the file with its answer.
+    """The worker has ended a turn: it has written the rows of its iterations, or its answer.
 
-    If there is a `problem`, the turn has no answer.
+    If the worker has no answer, `problem` says why.
     """
 
     problem: str = ""
@@ -139,7 +139,7 @@ class Packed(Event):
 
 
 class Failed(Event):
-    """The worker has failed; this is its last event."""
+    """The worker has failed; the worker sends no event after this event."""
 
     failure: run.Failure
 
@@ -179,7 +179,7 @@ def event_of(line: bytes) -> Event:
 def apply_event(result: run.RunResult, event: Event) -> run.RunResult:
     """Return a result to which the facts of an event are added.
 
-    Usually, a field of the event replaces or extends the field of the result with an equal name.
+    Usually, a field of the event replaces or extends the result's field of the same name.
     """
     match event:
         case Judged(number, name, verdicts):

@@ -5,10 +5,10 @@ exact. A figure that an engine does not report is None, never 0. The records are
 dataclasses, since a profile holds tens of thousands of records. In a file, the fields of a record
 have the names of the schema in `lar.profiles.trace_file`.
 
-Thousands of iterations have very many executions and spans. Therefore, executions and spans are
-stored in columns of integers, where an execution takes 57 bytes and a span takes 24 bytes. As a
-record, an execution or span would take about 250 bytes. A record is created only when an execution
-or span is read.
+A profile of thousands of iterations has very many executions and spans. To save memory, executions
+and spans are stored in columns of integers, where an execution takes 57 bytes and a span takes 24
+bytes. As a record, an execution or span would take about 250 bytes. A record is created only when
+an execution or span is read.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class ThreadUse(msgspec.Struct, frozen=True):
         return self.waiting_ns / total if total else None
 
     def with_that_of(self, other: ThreadUse) -> ThreadUse:
-        """Return a `ThreadUse` whose times and tasks are the sums of those of two `ThreadUse`.
+        """Return a `ThreadUse` with the sums of the times and of the tasks of two `ThreadUse`.
 
         The tasks of two threads are added if the threads have equal numbers, even in different
         copies of the model.
@@ -107,8 +107,8 @@ class ProfiledOperator(msgspec.Struct, frozen=True, kw_only=True):
     `reads` and `writes` have the keys of the input and output tensors, in order; both are empty if
     the tensors are not known. A key is unique in the graph: it is the tensor's name, or its name
     with a number. `weights` are the tensors in `reads` that are not computed from the model's
-    inputs. If the name of a tensor in the model file differs from the tensor's key, `names` has
-    this name, by key.
+    inputs. `names` maps the key of a tensor to the tensor's name in the model file, if this name
+    differs from the key.
     """
 
     id: str
@@ -177,7 +177,7 @@ class Execution(Lasting, msgspec.Struct, frozen=True, gc=False):
 
     The execution lasts from `start_ns` to `end_ns` on `thread`. An execution first waits for
     `wait_ns`, and then computes. If another thread dispatched the execution, `dispatch_thread` is
-    that thread. On a CPU, `thread` is a thread of the host; on CUDA, it stands for a stream.
+    that thread. On a CPU, `thread` is a thread of the host. On CUDA, `thread` stands for a stream.
     """
 
     operator: int
@@ -405,7 +405,7 @@ class Peak(msgspec.Struct, frozen=True):
 
 
 class TriedSetting(msgspec.Struct, frozen=True):
-    """A setting that `lar advise` tried, in turns with the run that was profiled.
+    """A setting that `lar advise` tried, in alternation with the run that was profiled.
 
     `why` is the part of the profile that suggests the setting. `difference` compares the times with
     and without the setting, and is None if the setting was not measured. `outputs` says how the
@@ -444,10 +444,10 @@ class ProfileFacts(msgspec.Struct, frozen=True, kw_only=True):
     iterations.
 
     `noise` has an entry for each timed iteration in order; it is empty if noise was not recorded.
-    `plain` has, for each iteration of the run without the profiler, its seconds and whether it was
-    disturbed. `folder` is the folder in which the run was started; relative paths start there.
-    `tried` has the settings that were tried after the run, in the order in which the profile
-    suggests them.
+    `plain` describes each iteration of the run without the profiler: its duration in seconds, and
+    whether other work disturbed it. `folder` is the folder in which the run was started; relative
+    paths start there. `tried` has the settings that were tried after the run, in the order in which
+    the profile suggests them.
     """
 
     lar_version: str = ""
@@ -595,7 +595,7 @@ class Columns(Sequence[R], Generic[R]):
         return self._records(self._columns)
 
     def _reorder(self, places: Sequence[int]) -> None:
-        """Put the records into the order of `places`; this is done column by column."""
+        """Put the records into the order of `places`, one column after the other."""
         for number, column in enumerate(self._columns):
             self._columns[number] = array(column.typecode, map(column.__getitem__, places))
 
@@ -680,7 +680,7 @@ class SpanColumns(Columns[Span]):
     def sort_by_time(self) -> None:
         """Sort the spans by the time when they began.
 
-        If two spans began at once, the longer span comes first.
+        If two spans began at the same time, the longer span comes first.
         """
         _, starts, ends, _ = self._columns
         # Sorted twice, since sorting pairs would take much more memory than the spans.

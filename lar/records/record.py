@@ -27,8 +27,9 @@ PART = 4096  # the most numbers of a column that become Python objects at once
 class Values:
     """An immutable dataclass.
 
-    All records share the methods of this class. The decorator `dataclass` would compile new methods
-    for each class. To compile methods for all classes would take as long as loading an engine.
+    All records share the methods of this class. The methods that the decorator `dataclass` makes
+    are not used: to compile such methods for all record classes would take as long as loading an
+    engine.
     """
 
     _given = dict[str, Any]()  # the names of the fields, with their defaults or their `Field`s
@@ -103,7 +104,7 @@ class Numbers(Sequence[float | None]):
     """
 
     def __init__(self, values: Iterable[float | None]) -> None:
-        """Keep the numbers as doubles, in which NaN stands for None.
+        """Store the numbers as doubles, in which NaN stands for None.
 
         An array of doubles, or an object with the methods of a memoryview, is not copied.
         """
@@ -201,7 +202,7 @@ def record_from_json(data: bytes | str, record_type: type[R]) -> R:
 
 
 def record_of_format(data: bytes | str, record_type: type[E]) -> E:
-    """Decode JSON into a record that names its format.
+    """Decode JSON that contains the name of a record's format.
 
     Raises:
         ValueError: the text is not JSON, has another format, or does not fit this record.

@@ -236,8 +236,8 @@ class RunSpec(Record):
 
     If `stopping` leaves the number of iterations open, `iterations` is the largest number that a
     runner can record. If the warm-up goes on until times settle, it has at least
-    `warmup_iterations` iterations. `percentiles` are the percentiles of the summary; if it is
-    empty, the summary has the default percentiles.
+    `warmup_iterations` iterations. `percentiles` are the percentiles of the summary; if
+    `percentiles` is empty, the summary has the default percentiles.
 
     With a rate in `pacing`, or with a `scenario`, `iterations` is the number of requests that all
     runners serve together. In a scenario, MLPerf's load generator decides how many requests arrive
@@ -314,7 +314,7 @@ class MachineFacts(Record):
 
 
 class ModelFile(Record):
-    """The model file of a run; its SHA-256 distinguishes two models with one name.
+    """The model file of a run; its SHA-256 distinguishes two models with the same name.
 
     `weights` has the SHA-256 of each separate file of weights, by its path. `weights` is empty
     unless a function needs the checksums of weights.
@@ -374,8 +374,8 @@ class RunContext(Record):
         work_folder: a folder of the parent, for files that are needed after a worker is killed.
         written: the temporary paths to which the engine writes the files of options, by the
             option's key. The files are moved to their final paths when the run has succeeded.
-        turns: the process makes timed iterations in turns with other processes, each time that the
-            parent asks for iterations, up to the spec's `iterations` in all.
+        turns: several processes take turns. Each time that the parent asks, this process makes some
+            timed iterations, in all at most the spec's `iterations`.
         outputs_folder: the folder for the outputs of the last iteration; empty to keep no outputs.
         ranges: the open ranges of `lar.range` in the parent process.
         packing: how to pack testcases, one testcase for each of the spec's `inputs`, or None if the
@@ -409,7 +409,7 @@ class RunContext(Record):
 
 
 class Failure(ShortRecord):
-    """The error that ended a run, given as the parts of a `LarError` and its exit code.
+    """The error that ended a run: the parts of a `LarError`, and the exit code of this error.
 
     `message` is the whole line of the error, made of the other parts, for readers of the JSON. A
     result of an older lar has only `message`, which then becomes `problem`.
@@ -505,7 +505,7 @@ class Origin(Record):
 
     A fact that is not known is empty. `complete` is false if the run failed or was ended early.
     `system`, `architecture` and `processor` describe the machine of the run. `provider` is the
-    engine's execution provider, if the engine has several.
+    engine's execution provider, if the engine has several providers.
     """
 
     complete: bool = True
@@ -530,7 +530,7 @@ class FedInput(Tensor):
 
 
 class OutputSummary(Tensor):
-    """One output of the last iteration, with a few statistics that may show a wrong run.
+    """One output of the last iteration, with a few statistics that may show wrong results.
 
     `sha256` shows whether two runs computed equal outputs. `minimum`, `maximum` and `mean` are
     computed over the finite elements; if no element is finite, all three are None.
@@ -704,7 +704,7 @@ class ScenarioResult(Record):
     """The result of MLPerf's load generator.
 
     `reasons` say in the load generator's own words why a run is invalid. `figures` are the load
-    generator's results, by the names that they have in its detailed log, such as
+    generator's results, by the names that they have in the load generator's detailed log, such as
     `result_99.00_percentile_latency_ns`.
     """
 
@@ -747,7 +747,7 @@ class Stopped(Record):
 class Ran(Record):
     """The facts that a run and a variant of a bench share: engine, model, inputs and outcome.
 
-    A variant of a bench has several processes, of which only the first gives `outputs` and
+    A variant of a bench has several processes, and only the first process gives `outputs` and
     `load_seconds`.
 
     Attributes:
@@ -791,10 +791,10 @@ class RunResult(Ran, Made):
     """All facts about one run, which may have succeeded or failed.
 
     `iterations_seconds` is the time from the start of the first timed iteration to the end of the
-    last, over all runners. `iterations_seconds` is known only if all runners have ended, and if
-    there are several runners or requests arrive at a rate. `stopped` says how measuring ended, if
-    the number of iterations was open or requests arrived at a rate. `algorithms` and
-    `numeric_errors` are known only if the run preferred winograd algorithms.
+    last timed iteration, over all runners. `iterations_seconds` is known only if all runners have
+    ended, and if there are several runners or requests arrive at a rate. `stopped` says how
+    measuring ended, if the number of iterations was open or requests arrived at a rate.
+    `algorithms` and `numeric_errors` are known only if the run preferred winograd algorithms.
 
     `cases` has the results of the testcases. `items` has the classes of a data set's items. `top1`
     is the share of labelled items whose class had the highest score, and `top5` is the share of

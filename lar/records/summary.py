@@ -51,7 +51,7 @@ class Difference(Record):
 
 
 class QueueSummary(Record):
-    """The summary of requests that arrived at a rate. Times are seconds.
+    """The summary of a run in which requests arrived at a given rate. Times are seconds.
 
     Waiting is the time from the arrival of a request to its start. Latency is the time from the
     arrival to the end. Service is the time from the start to the end: one iteration.

@@ -1,20 +1,21 @@
 """Has MegEngine choose algorithms (by fast-run, a cache file or TensorRT), and reads the choices.
 
-The enum LiteAlgoSelectStrategy numbers the strategies of the choice: 1 HEURISTIC, 2 PROFILE, 4
-REPRODUCIBLE, 8 OPTIMIZED. The engine accepts these sums of strategies: 1, 2, 3, 5, 6, 7 and 10.
-With the sum 3 (PROFILE and HEURISTIC), the engine reads its cache and measures nothing.
+The enum LiteAlgoSelectStrategy gives a number to each strategy by which the engine chooses
+algorithms: 1 HEURISTIC, 2 PROFILE, 4 REPRODUCIBLE, 8 OPTIMIZED. The engine accepts these sums of
+strategies: 1, 2, 3, 5, 6, 7 and 10. With the sum 3 (PROFILE and HEURISTIC), the engine reads its
+cache and measures nothing.
 
 For an operator that the cache lacks, the engine chooses an algorithm by heuristics and logs no
 warning. At the log level DEBUG, the engine logs each choice of an algorithm in one line. For later
-operators with the same shapes and parameters, the engine repeats the choice and logs nothing. A
-line of the log looks like this, but is not wrapped:
+operators with the same shapes and parameters, the engine repeats the choice and logs nothing. Here
+is an example of such a line (in the log, it is not wrapped):
 
     ... ConvBiasForward: tensor layouts({1(2048),32(64),8(8),8(1) Float32} , ...) -> ({...} )):
     algo=WINOGRAD:FB_GI_F32_MK4_4x8:4:4:8:3 workspace=0.06MiB attribute=1.
 
-At the beginning of the line, the log has the time and the place in MegEngine's source code. A
-message that the engine passes to lar in memory has neither the time nor the place. A layout
-consists of the size of each axis and, in brackets, the stride of the axis.
+In the log, the line begins with the time and with a place in MegEngine's source code. If the engine
+passes the message to lar in memory, the message lacks this time and this place. A layout consists
+of the size of each axis and, in brackets, the stride of the axis.
 
 The format of the lines is defined in MegEngine 1.13, in
 src/opr/impl/search_policy/algo_chooser.cpp. The functions of the log are defined in
@@ -215,8 +216,8 @@ def use_cache(driver: LiteDriver, path: Path | None, *, searching: bool) -> None
     file.
 
     Raises:
-        UsageError: the cache file is damaged, locked or not writable, or it is missing although the
-            run makes no search.
+        UsageError: the cache file is damaged, locked or not writable, or it is missing and the run
+            makes no search.
     """
     cache = known_cache(path, searching=searching) if path else {}
     if driver.runner:  # all runners of the process share the first one's cache
@@ -236,8 +237,8 @@ def known_cache(path: Path, *, searching: bool) -> AlgorithmCache:
     """Return the content of a cache file, which is empty if the search will create the file.
 
     Raises:
-        UsageError: the cache file is damaged, locked or not writable, or it is missing although the
-            run makes no search.
+        UsageError: the cache file is damaged, locked or not writable, or it is missing and the run
+            makes no search.
     """
     cache = {} if searching and not path.exists() else read_cache(path)
     if searching:
@@ -301,7 +302,7 @@ def warn_of_missed(driver: LiteDriver, _: str) -> None:
 def is_of(choice: LoggedChoice, operator: Operator) -> bool:
     """Return whether a logged choice may be for a given operator of a cache.
 
-    The answer may be wrong, since the log does not contain all parameters of an operator. A size of
+    The result may be wrong, since the log does not contain all parameters of an operator. A size of
     0 in the shape of a cached operator stands for any batch size.
     """
 
@@ -483,7 +484,7 @@ class StepFailed(Exception):
 
 
 class StepListener(SideListener):
-    """Keeps the engine's log of a step, and passes the log and the progress to another listener."""
+    """Stores the engine's log of a step, and passes log and progress to another listener."""
 
     log = b""
 
@@ -503,7 +504,7 @@ class Tried(NamedTuple):
 def run_with_winograd(
     step: Step, run: Step, spec: RunSpec, context: RunContext, listener: Listener
 ) -> RunResult:
-    """Execute a run that prefers winograd algorithms, and report how much time they save.
+    """Execute a run that prefers winograd algorithms, and report how much time winograd saves.
 
     `step` executes a spec in a separate worker process, and `run` executes the run that the user
     asked for.
@@ -625,7 +626,7 @@ def alone(spec: RunSpec) -> RunSpec:
 
 
 def compare_outputs(actual: Tried, expected: Tried) -> Iterator[records.NumericError]:
-    """Yield the numeric error of each output of a step, measured against another step."""
+    """Yield the numeric error of each output of a step, compared with another step's output."""
     import numpy as np
 
     from lar.comparison.metrics import bounds_of, measure

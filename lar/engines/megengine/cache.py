@@ -380,8 +380,8 @@ def join_searches(searches: Searches, prefer: Preference = "median") -> tuple[Al
 
     The description of an algorithm is taken from the last search that has the algorithm. An
     algorithm that a person has chosen comes first. The other algorithms are sorted by their median
-    times, or by their fastest times if `prefer` is "fastest". If `prefer` is "median", the
-    algorithms that fewer than half of the searches have kept come last.
+    times, or by their fastest times if `prefer` is "fastest". If `prefer` is "median", an algorithm
+    comes last if fewer than half of the searches have stored it.
     """
     if len(searches) == 1:
         return searches[0]
@@ -413,7 +413,7 @@ def times_in(searches: Searches) -> dict[bytes, tuple[float, ...]]:
 def is_decided(algorithms: Sequence[Algorithm]) -> bool:
     """Return whether a person has chosen the first algorithm.
 
-    The answer is yes if another algorithm is faster than the first algorithm.
+    The result is true if another algorithm is faster than the first algorithm.
     """
     return min(each.seconds for each in algorithms) < algorithms[0].seconds
 
@@ -429,7 +429,7 @@ def with_seconds(algorithm: Algorithm, seconds: float) -> Algorithm:
 
 
 def find_operator(cache: AlgorithmCache, text: str) -> Operator:
-    """Return the operator whose name is a given text, or else contains the given text.
+    """Return the operator whose name is the given text, or else contains the given text.
 
     Raises:
         UsageError: the text matches no operator, or several operators.
@@ -450,8 +450,8 @@ def pick_entry(cache: AlgorithmCache, operator: str, algorithm: str) -> Algorith
     `algorithm` is the name of the algorithm, or a part of the name.
 
     Raises:
-        UsageError: `operator` does not match exactly one operator, or `algorithm` does not match
-            exactly one of its algorithms.
+        UsageError: the text `operator` does not match exactly one operator, or the text `algorithm`
+            does not match exactly one algorithm of this operator.
     """
     meant = find_operator(cache, operator)
     exact = [each for each in meant.algorithms if each.name == algorithm]
@@ -476,7 +476,7 @@ Fits = Callable[[Algorithm], object]
 
 
 def best_of(algorithms: Sequence[Algorithm], is_fit: Fits) -> Algorithm | None:
-    """Return the first algorithm if it fits, else the fastest algorithm that fits.
+    """Return the first algorithm if `is_fit` accepts it, else the fastest accepted algorithm.
 
     The first algorithm has priority, since a search or a person has chosen this algorithm.
     """
@@ -500,10 +500,10 @@ def without_winograd(cache: AlgorithmCache) -> AlgorithmCache:
 
 
 def with_best(cache: AlgorithmCache, is_fit: Fits, keeps: Fits) -> AlgorithmCache:
-    """Return the cache, with an algorithm that fits `is_fit` moved to the front of each operator.
+    """Return the cache, in which each operator begins with an algorithm that `is_fit` accepts.
 
-    The operator's other algorithms are kept only if `keeps` accepts them. If no algorithm of an
-    operator fits, the operator is left unchanged.
+    The operator's other algorithms are kept only if `keeps` accepts them. If `is_fit` accepts no
+    algorithm of an operator, the operator is left unchanged.
     """
     changed = dict(cache)
     for place, entry in cache.items():

@@ -4,7 +4,8 @@ MegEngine has a clock for the host and a clock for the device, and does not repo
 each clock is zero. But every event that MegEngine reports for an iteration happened between the
 begin and the end of this iteration on lar's clock. The begin and the end of an iteration give a
 lower and an upper bound of the offset between MegEngine's clock and lar's clock. Several iterations
-give tighter bounds, unless MegEngine resets its clock between these iterations.
+together give tighter bounds of the offset, unless MegEngine resets its clock between these
+iterations.
 """
 
 from __future__ import annotations

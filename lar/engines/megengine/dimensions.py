@@ -1,8 +1,8 @@
 """Lists the choices that a search for the fastest settings tries with MegEngine.
 
-The module also finds signs in a profile that a choice would save time. Each option that changes how
-a model runs is in this module or in `dimensions.json`. The options that a search does not try are
-in `not_tried.json`, with the reason for each option.
+The module also finds signs in a profile: facts which suggest that a choice saves time. Each option
+that changes how a model runs is in this module or in `dimensions.json`. The options that a search
+does not try are in `not_tried.json`, with the reason for each option.
 
 The layout nchw88 is the layout of MKL-DNN's kernels. On a CPU, the layouts nchw4 and nchw32 change
 only quantised tensors. The layout nhwcd4 is not meant for CPUs.
@@ -98,7 +98,7 @@ IN_CALLER = 0.4
 
 
 def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
-    """Yield the signs in a profile that choices would save time, in any order.
+    """Yield, in any order, the facts in a profile (signs) which suggest that choices save time.
 
     Some signs may be for choices that are impossible on the machine.
     """
@@ -116,7 +116,7 @@ def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
 
 
 def thread_signs(profile: Profile, now: int, cores: int) -> Iterator[Sign]:
-    """Yield signs that more threads would save time, if the run left usable cores unused."""
+    """Yield signs that suggest more threads, if the run left usable cores unused."""
     long = share_of(profile, lambda operator: True, LEAST_DIVIDED_NS)
     which = f"operators of {LEAST_DIVIDED_NS / 1e3:.0f} us and more"
     figure = f"{which} take {long:.0%} of the operators' time on {now} of {cores} cores"

@@ -1,7 +1,8 @@
 """The code that both drivers of MegEngine share.
 
-The module imports MegEngine's packages without libraries that a local run never uses. With the
-entries of messages.json, the module turns MegEngine's own messages into clear errors.
+When the module imports MegEngine's packages, it does not import the libraries that a local run
+never uses. With the entries of messages.json, the module turns MegEngine's own messages into clear
+errors.
 
 An entry of messages.json whose `when` is `not of shapes` says that an option causes the error. lar
 uses such an entry only if the shapes of the inputs cannot cause the error. An entry of

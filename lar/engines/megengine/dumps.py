@@ -147,8 +147,8 @@ def operators_of(folder: Path) -> list[OperatorFact]:
 def order_of(times: dict[str, dict[str, dict[str, float]]]) -> list[str]:
     """Return the operators in the order of their starts.
 
-    `times` has the times of each operator in each thread; the earliest start of an operator is
-    used.
+    `times` has the times of each operator in each thread. If an operator started in several
+    threads, the earliest of these starts is used.
     """
     began = {key: min(each["start"] for each in threads.values()) for key, threads in times.items()}
     return sorted(began, key=began.__getitem__)

@@ -141,7 +141,7 @@ class GraphDriver(MegEngineDriver):
         self.fire_hooks("before_run")
 
     def _compile(self, arrays: Mapping[str, Array]) -> None:
-        """Compile the function that computes the outputs for inputs with the arrays' shapes."""
+        """Compile the function that computes outputs from inputs with the shapes of `arrays`."""
         fed = {}
         for name, array in arrays.items():
             node = self._nodes[name] = self.input_node("xpux", array.dtype, array.shape)
@@ -273,9 +273,9 @@ def check_range(driver: GraphDriver, limit: float) -> None:
 def check_values(driver: GraphDriver, interval: str) -> None:
     """Have an execution fail if a variable has another value than in the first execution.
 
-    `interval` is a text of the form `I` or `I:J`. If the text contains J, the check begins with
-    variable number J. Otherwise, the check begins with the first variable. Each variable is checked
-    in I executions before the next variable is checked.
+    `interval` is a text of the form `I` or `I:J`. With `I:J`, the check begins with variable number
+    J. With `I` alone, the check begins with the first variable. Each variable is checked in I
+    executions before the next variable is checked.
     """
     executions, _, first = interval.partition(":")
     numbers = [ctypes.c_size_t(int(text or 0)) for text in (executions, first)]

@@ -154,7 +154,7 @@ def parameters_of(found: dict[str, Any] | list[Any] | None) -> dict[str, Any]:
 def sort_inputs(names: Sequence[str], model: str) -> list[str]:
     """Return the names of a model's inputs in the order of its file.
 
-    If the file is in neither of the two formats, the names stay in the given order.
+    If the file is in neither of MegEngine's two formats, the names stay in the given order.
 
     Raises:
         ValueError: the file is damaged.

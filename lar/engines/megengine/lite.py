@@ -244,8 +244,8 @@ def load_shared(driver: LiteDriver) -> None:
     """Load the first runner's network from the mapped file; later runners share its weights.
 
     Raises:
-        UsageError: the model is encrypted, or is packed with settings or a cache. lite reads such
-            settings and caches only if it loads the whole file, and then it copies the graph.
+        UsageError: the model is encrypted, or its file contains settings or a cache. lite reads
+            settings and a cache only if lite loads the whole file, and then lite copies the graph.
     """
     if driver.runner:
         driver.network.share_weights_with(driver.first.network)

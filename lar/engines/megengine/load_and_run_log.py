@@ -101,7 +101,7 @@ class Test:
 class LoggedRun:
     """The facts about one run, from the lines that have been read so far.
 
-    Each method stores the facts of a line; it raises a ValueError if the line cannot follow the
+    Each method stores the facts of a line, or raises a ValueError if this line cannot follow the
     previous lines.
     """
 

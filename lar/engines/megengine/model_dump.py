@@ -3,7 +3,8 @@
 If the tensors of a graph are in blocks of channels (as in nchw44), lar writes the graph in the
 older of MegEngine's two formats. When lite loads a file in the newer format, lite does not copy the
 weights. If the weights of a file in the newer format are not aligned, lite's kernels for blocks
-crash. When lite loads a file in the older format, lite copies the weights, and the kernels work.
+crash. When lite loads a file in the older format, lite copies the weights, and the kernels for
+blocks do not crash.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def write_graph(
     metadata: Any,
     input_name: Callable[[Any], str] = lambda variable: str(variable.name),
 ) -> None:
-    """Write a model file with the graph that computes some outputs.
+    """Write a model file with the graph that computes the given outputs.
 
     Each output is given as a name and a variable. The function `input_name` gets the variable of an
     input, and returns the name of the input in the file.
@@ -133,7 +134,7 @@ CODE = "from lar.engines.megengine.model_dump import write_found; write_found(*s
 
 
 def search_layouts(driver: LiteDriver, _: str) -> None:
-    """Have the engine search the fastest layouts for the network's device during the load."""
+    """Have the engine search for the fastest layouts on the network's device during the load."""
     driver.network_setup.append(lambda network: network.enable_global_layout_transform())
 
 

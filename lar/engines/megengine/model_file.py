@@ -160,7 +160,7 @@ def model_outputs(outputs: Iterable[Any]) -> list[tuple[str, Any]]:
 
 
 def describe_graph(outputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the fields of ModelInfo for the graph that computes some outputs."""
+    """Return the fields of ModelInfo for the graph that computes the given outputs."""
     from megengine.utils.comp_graph_tools import get_dep_vars
 
     owners = [variable.owner for variable in get_dep_vars([variable for _, variable in outputs])]

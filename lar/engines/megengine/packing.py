@@ -1,8 +1,8 @@
 """Writes packed models (`--packed-model-dump` and options for it), and checks packed models.
 
 A packed model holds a model, a fast-run cache and some of lite's options. `deploy` packs a model
-with its best settings. A packed model cannot hold layouts, so the graph driver first writes the
-model with its layouts changed.
+with the best settings that a search has found. A packed model cannot hold layouts, so the graph
+driver first writes the model with its layouts changed.
 
 When a run loads a packed model, lite reads the settings in the file last. The settings in the
 packed model replace the settings that come from the run's options. Therefore lar refuses an option
@@ -114,7 +114,8 @@ DEVICES: tuple[Option[Any], ...] = (table.CPU_DEFAULT, table.MULTITHREAD_DEFAULT
 def dump_packed(driver: Driver, _: str) -> None:
     """Write a packed file with the run's model, without changing the model.
 
-    If the model file is packed already, its settings and cache are kept unless new ones are given.
+    If the model file is already packed, the new file has the old settings unless the user gives
+    other settings. The new file also has the old cache, joined with a cache that the user gives.
 
     Raises:
         UsageError: lite would not read a given file, or the model is encrypted.
@@ -139,7 +140,7 @@ def dump_packed(driver: Driver, _: str) -> None:
 
 
 def read_cache_file(path: str, known: bytes | None = None) -> bytes:
-    """Return the content of a cache file, joined with the cache `known` if it is given.
+    """Return the content of a cache file, joined with the cache `known` if `known` is given.
 
     Raises:
         UsageError: the file is not a whole cache file.

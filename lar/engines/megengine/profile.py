@@ -337,8 +337,8 @@ def profile_of_raw(data: bytes, _: str = "") -> records.Profile:
 class ProfiledGraphs:
     """The operators of all graphs of a run, without repetitions.
 
-    Two operators of different graphs count as one operator if their places, types, names and shapes
-    are equal. The ids of the two operators may differ, since a graph that is compiled again has new
+    Operators of two graphs count as the same operator if their positions, types, names and shapes
+    are equal. The ids of such operators may differ, since a graph that is compiled again has new
     ids.
     """
 
@@ -610,7 +610,7 @@ def release_loaded(folder: str) -> None:
     """On Linux, release the memory of loaded libraries whose path contains the folder `folder`.
 
     Only read-only memory that was never written is released. If the memory is needed again, the
-    system reads it from its cache of files.
+    system reads the memory's content again, from the page cache or from the file.
     """
     if sys.platform != "linux":
         return

@@ -7,8 +7,8 @@ not the build that lar knows.
 The function `attach_profiler` attaches the engine's profiler of operators to the graph of a lite
 network. lite's own function `enable_profile_performance` is not used, since it writes all facts
 about the graph after each iteration. To get the facts about the graph, lite infers the values of
-all weights, and the first time it also copies the weights. Reading only the records of the profiler
-takes a thirtieth of the time that `enable_profile_performance` takes.
+all weights. When lite first gets these facts, lite also copies the weights. Reading only the
+records of the profiler takes a thirtieth of the time that `enable_profile_performance` takes.
 
 The profiler's records contain numbers of operators, but no names. The record `device` has the form
 {operator: {device: times}}. The record `host` has the form {operator: {thread: times}}, with times
@@ -214,7 +214,7 @@ def load_operators(driver: Driver, path: str) -> None:
 
 
 def load_library(path: str) -> None:
-    """Load a library of operators and have it register them; the library stays loaded.
+    """Load a library of operators, which then registers its operators; the library stays loaded.
 
     Raises:
         UsageError: the library is missing, is not for this machine, or has no operators.

@@ -2,9 +2,9 @@
 
 The module `lar.datasets.testcases` describes the format of the files. In the model's graph, each
 output is an input of an assertion (operator AssertEqual). Another input of the assertion, with the
-name `NAME:expect`, is the expected value. To check the outputs itself, lar removes the assertions
-and runs the model without them. So the assertions cost no time, and do not change what the model
-computes.
+name `NAME:expect`, is the expected value. lar itself checks the outputs: before the run, lar
+removes the assertions from the model. So the assertions cost no time, and do not change what the
+model computes.
 """
 
 from __future__ import annotations

@@ -93,8 +93,8 @@ def import_mnn() -> Any:
 def printed() -> Iterator[Callable[[], str]]:
     """While the `with` block runs, catch the text that MNN would print on standard output.
 
-    Yield a function that returns the printed text. The text is needed, since MNN prints the reason
-    for a failure and does not return it.
+    Yield a function that returns the text that MNN has printed. The text is needed, since MNN
+    prints the reason for a failure and does not return it.
     """
     flush: Callable[[None], object] = ctypes.CDLL(None).fflush
     sys.stdout.flush()
@@ -586,7 +586,9 @@ def start_profiling(driver: InterpreterDriver, _: object) -> None:
 
 
 def read_model(model: Path) -> ModelInfo:
-    """Read a description of an `.mnn` model; a session of MNN is opened for this, but not run.
+    """Read a description of an `.mnn` model.
+
+    To read the model, lar opens a session of MNN, but does not run this session.
 
     FLOPs are counted for the shapes in the file, with a size of 1 for open axes.
 

@@ -133,10 +133,10 @@ def read_operators(path: Path) -> tuple[ModelOperator, ...]:
 def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator[Operator]:
     """Yield the operators of a graph and of its bodies, each after the operators of its inputs.
 
-    `name_by_paths` must have renamed the graph before. The inputs of a node with bodies are the
-    node's own inputs, then the tensors that its bodies take from outside, then the results of its
-    bodies. In addition, an extra operator is yielded for each input of a body. The output of the
-    extra operator is the input of the body. The input of the extra operator is the node's input
+    Call `name_by_paths` for the graph before this function. The inputs of a node with bodies are
+    the node's own inputs, then the tensors that its bodies take from outside, then the results of
+    its bodies. In addition, an extra operator is yielded for each input of a body. The output of
+    the extra operator is the input of the body. The input of the extra operator is the node's input
     that has the first value for the body. `outside` has the names of the tensors of the graphs
     around this graph, without weights.
     """

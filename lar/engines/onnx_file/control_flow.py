@@ -85,8 +85,8 @@ def parts_of_value(name: str, value: Any) -> Iterator[Part | Unheld]:
 class Rounds:
     """Runs the iterations of a body, and passes the results of all iterations to `visit`.
 
-    `states` are the values that an iteration passes to the next iteration. `pieces` has the results
-    of each iteration that are not `states`.
+    `states` are the values that an iteration passes to the next iteration. `pieces` has the values
+    that an iteration returns, but does not pass to the next iteration.
     """
 
     graph: Runnable
@@ -114,7 +114,7 @@ class Rounds:
         return found
 
     def __call__(self, node: Node, results: Sequence[Any]) -> None:
-        """Keep the results of an operator in one iteration."""
+        """Store the results of an operator in one iteration."""
         self.seen.setdefault(node.outputs, (node, []))[1].append(results)
 
     def show(self) -> None:

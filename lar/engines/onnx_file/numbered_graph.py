@@ -58,7 +58,7 @@ def quantizations_of(
 
 
 def quantization_of(each: Scales, values: Mapping[str, Array]) -> Quantization | None:
-    """Return a tensor's quantization, None if its scales are unknown or not along one axis."""
+    """Return a tensor's quantization; None if its scales are unknown or vary along several axes."""
     if not values.keys() >= {*each.names}:
         return None
     scale, axis = np.ones(1, np.float32), each.axis
@@ -121,8 +121,8 @@ def name_at(node: Node, place: int | None) -> str:
 def products_in(nodes: Sequence[Node], known: Mapping[str, Scales]) -> Iterator[Scales]:
     """Yield the scales of integer products and of their weights.
 
-    In a model, an integer product is cast to a float type. The result of the cast is multiplied by
-    the product of the scale of the data and the scale of the weights.
+    In a model, an integer product is cast to a float type. Then the float product is multiplied by
+    two scales: the scale of the data and the scale of the weights.
     """
     makers = {name: node for node in nodes for name in node.outputs}
     muls = [node for node in nodes if node.operator == "Mul"]
@@ -147,7 +147,7 @@ def wanted_names(scales: Iterable[Scales]) -> set[str]:
 
 
 def read_quantizations(path: Path) -> dict[str, Quantization]:
-    """Return the quantizations of those tensors of a model whose scales are weights, by name.
+    """Return the quantizations of a model's tensors whose scales are in the file, by tensor name.
 
     Raises:
         ValueError, OSError: the model cannot be read.
@@ -164,8 +164,8 @@ def read_quantizations(path: Path) -> dict[str, Quantization]:
 class NumberedGraph:
     """The graph of a model in which all tensors are numbered, including the tensors in bodies.
 
-    `name_by_paths` must have renamed the graph before. When all tensors have been computed,
-    `left_out` has the tensors that no file can hold, each with the reason.
+    Call `name_by_paths` for the graph before an object of this class is made. When all tensors have
+    been computed, `left_out` has the tensors that no file can hold, each with the reason.
     """
 
     def __init__(self, graph: Message, fed: Iterable[str]) -> None:

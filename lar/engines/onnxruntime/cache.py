@@ -201,7 +201,9 @@ def use_cache(driver: SessionDriver, file: str) -> None:
 
 
 def open_cached(driver: SessionDriver, path: Path) -> Any:
-    """Return a session of the model in a cache file; build the file if it is missing or unfit.
+    """Return a session of the model in a cache file.
+
+    If the file is missing, or was made for another run, the file is built first.
 
     Raises:
         UsageError: the file is missing and --fast-run is not given, or the file is damaged, is not
@@ -264,7 +266,7 @@ def weights_of(model: Path) -> tuple[str, ...]:
 
 
 def build(driver: SessionDriver, output: OutputFile, key: dict[str, str]) -> Any:
-    """Make a cache file, open a session of the model in it, and move the file to its final path.
+    """Make a cache file, open a session of the file's model, and move the file to its final path.
 
     Raises:
         UsageError: in the meantime, a file that is not a cache has been created at this path.
@@ -325,7 +327,7 @@ def save_and_open(driver: SessionDriver, folder: Path, data: str) -> tuple[bool,
 
 
 def remove_build(spec: RunSpec, _: RunContext) -> None:
-    """Remove the unfinished cache of a killed worker; this is called in the parent process."""
+    """Remove the unfinished cache of a killed worker; the parent process calls this function."""
     if place := FAST_RUN_ALGO_POLICY.of(spec.settings):
         remove_leftovers(str(folder_of(str(place))))
 

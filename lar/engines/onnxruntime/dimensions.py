@@ -1,9 +1,9 @@
 """Lists the choices that a search for the fastest settings tries with ONNX Runtime.
 
-The module also finds signs in a profile that a choice would save time. Each option that
-changes how a model runs is in this module or in `dimensions.json`, if a search tries the option.
-The options that a search does not try are in `not_tried.json`, with the reason. By default the
-engine uses one thread for each core, and binds each thread to a core.
+The module also finds signs in a profile: facts which suggest that a choice saves time. Each option
+that changes how a model runs is in this module or in `dimensions.json`, if a search tries the
+option. The options that a search does not try are in `not_tried.json`, with the reason. By default
+the engine uses one thread for each core, and binds each thread to a core.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ SHORT_ITERATION_NS = 100_000
 
 
 def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
-    """Find signs in a profile, which suggest choices of settings, in any order.
+    """Yield, in any order, the facts in a profile (signs) which suggest that choices save time.
 
     Some signs may be for choices that the machine does not offer.
     """

@@ -187,8 +187,8 @@ class OptimizedGraph:
     layout. In the blocked layout, channels are added until the last block is full. `filters` has
     the shapes of weights without the added channels, and `channels` has the numbers of channels
     without the added channels (None if unknown). `block` is the number of channels in a block.
-    `plain` is the model with less optimisation, without the blocked layout. The shapes without
-    added channels come from `plain`.
+    `plain` is the model with less optimisation, without the blocked layout. `filters` and
+    `channels` are computed from `plain`.
 
     Raises:
         ValueError: the content is not a model.

@@ -119,7 +119,7 @@ def load_operators(driver: SessionDriver, file: str) -> None:
 
 
 def set_entries(driver: SessionDriver, _: str) -> None:
-    """Set the configuration entries of the session, and store the entries for its runs."""
+    """Set the session's configuration entries, and store the entries for the session's runs."""
     from lar.engines.onnxruntime.rules import OF_RUNS  # reads files
 
     for key, value in driver.properties.items():

@@ -376,7 +376,7 @@ def tensors_of(
 ) -> Iterator[Tensor]:
     """Yield the tensors that the executions of one iteration compute.
 
-    `held` keeps the last tensor of each name. A tensor in a loop is yielded once for each time that
+    `held` has the last tensor of each name. A tensor in a loop is yielded once for each time that
     the loop computes the tensor.
     """
     for execution in executions:
@@ -448,7 +448,7 @@ def folder_of(driver: SessionDriver) -> str:
 
 
 class SessionProfiler:
-    """Records the times of the iterations, and reads the session's profile after the last one."""
+    """Records the times of iterations, and reads the session's profile after the last iteration."""
 
     def __init__(self, driver: SessionDriver, device: DeviceRecorder | None = None) -> None:
         self.driver, self._device = driver, device

@@ -130,7 +130,7 @@ class DeviceRecorder:
         self._filled.append((buffer, valid))
 
     def finish(self) -> list[DeviceWork]:
-        """Stop recording; return the work on devices in the order in which the host called it."""
+        """Stop recording; return the work on devices, in the order of the host's calls."""
         self._library.cuptiActivityFlushAll(FORCED)
         for kind in KINDS:
             self._library.cuptiActivityDisable(kind)
@@ -238,7 +238,7 @@ class RawScheduling(msgspec.Struct):
     """How the engine's threads were used in one execution of a node.
 
     `main_thread` has the times of the calling thread in this execution. `sub_threads` has, for each
-    other thread, the number of tasks that it has done since the session began.
+    other thread, the number of tasks that this thread has done since the session began.
     """
 
     main_thread: RawCaller = msgspec.field(default_factory=RawCaller)
@@ -364,7 +364,7 @@ def decode_events(data: bytes) -> list[RawEvent]:
 
 
 def escape_name(found: re.Match[bytes]) -> bytes:
-    """Add JSON's escapes to a node's name, since the engine writes such names without escapes."""
+    """Add JSON's escapes to a node's name, since the engine writes names without escapes."""
     return json.dumps(found[0].decode(), ensure_ascii=False)[1:-1].encode()
 
 

@@ -1,8 +1,8 @@
 """Saves the optimised model of a session with ONNX Runtime, and loads such a model again.
 
 A saved model has already been optimised. Therefore a saved model is loaded without optimisation,
-and its outputs have the same bits as those of the session that saved it. The weights of a saved
-model are in a file beside it, which the engine maps into memory.
+and its outputs have the same bits as the outputs of the session that saved the model. The weights
+of a saved model are in a separate file, which the engine maps into memory.
 """
 
 from __future__ import annotations
@@ -162,10 +162,10 @@ def drop_repeated_constants(model: Message, folder: Path) -> None:
     """Remove the repeated constants inside control flow from a saved model.
 
     If the weights are in a separate file, ONNX Runtime (1.23) writes constants inside control flow
-    twice, and cannot load the saved model. The first copy of a constant is removed; it is a tensor
-    or a Constant operator, as in the loaded graph. The last copy of the constant is stored like a
-    weight, and is not removed. Sparse constants are converted to dense tensors, since ONNX Runtime
-    writes the indices of a sparse constant with a type that ONNX Runtime cannot read.
+    twice, and cannot load the saved model. The first copy of a constant is removed. The first copy
+    is a tensor or a Constant operator, as in the loaded graph. The last copy of the constant is
+    stored like a weight, and is not removed. Sparse constants are converted to dense tensors, since
+    ONNX Runtime writes the indices of a sparse constant with a type that ONNX Runtime cannot read.
     """
     from lar.engines.onnx_file.tensors import dense_of  # imports NumPy
 

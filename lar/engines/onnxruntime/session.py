@@ -98,7 +98,8 @@ def make_value(
 ) -> Any:
     """Return an OrtValue of an array, or of several arrays as a sequence.
 
-    On the CPU, the value of an array of numbers shares the array's memory and keeps it alive.
+    On the CPU, the OrtValue of an array of numbers shares the array's memory, and this memory is
+    not freed as long as the OrtValue exists.
     """
     # OrtValue cannot make sequences and strings, but a model with one node can.
     if not isinstance(given, np.ndarray):
@@ -540,7 +541,7 @@ def multiply_in_float32(driver: SessionDriver, _: bool) -> None:
 
 
 def keep_tensorrt_engines(driver: SessionDriver, file: str) -> None:
-    """Have TensorRT store the engines that it builds in files whose names begin with `file`.
+    """Have TensorRT store its engines, in files whose names begin with `file`.
 
     Raises:
         UsageError: files cannot be written in this folder.

@@ -71,7 +71,9 @@ def use_cache(driver: CompiledDriver, place: str) -> None:
 
 
 def open_cached(driver: CompiledDriver, place: str) -> Any:
-    """Return the compiled model in a cache file; build the file if it is missing or unfit.
+    """Return the compiled model in a cache file.
+
+    If the file is missing, or was made for another run, the file is built first.
 
     Raises:
         UsageError: the file is missing and --fast-run is not given, or the file is damaged, is not

@@ -106,9 +106,9 @@ PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 def import_openvino() -> Any:
     """Import the package openvino without its model converter.
 
-    When the model converter is imported, it reports its use over the network, in a thread that may
-    still run while a model is timed. Importing the converter also takes as long as importing the
-    rest of the package.
+    When OpenVINO's model converter is imported, the converter sends usage statistics over the
+    network. The thread that sends these statistics may still run while a model is timed. Importing
+    the converter also takes as long as importing the rest of the package.
 
     Raises:
         EngineMissing: openvino is not installed, or does not load on this machine.

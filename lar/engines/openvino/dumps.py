@@ -72,8 +72,8 @@ def dump_outputs(driver: CompiledDriver, _: object) -> None:
 class TakenTensors:
     """The tensors of the graph that a driver executes, as far as lar can read their values.
 
-    There are four ways to read values, and each is tried for the tensors that are still missing.
-    The first way reads all tensors at once. The second way leaves out those tensors that would keep
+    lar has four ways to read values, and tries each way for the tensors that are still missing. The
+    first way reads all tensors at once. The second way leaves out those tensors that would keep
     operators from being fused if they were results. The third way cuts the model into parts at each
     missing tensor. The fourth way reads the missing tensors one by one.
     """
@@ -94,7 +94,7 @@ class TakenTensors:
         return [it for it in self.graph.outputs if it not in self.found]
 
     def take(self, outputs: Sequence[Any], *, apart: bool = False) -> set[Any]:
-        """Run the model with further tensors as results, and store the values that are right.
+        """Run the model with additional tensors as results, and store the values that are right.
 
         The value of a tensor is right if the model executes all operators before the tensor in the
         same way as the run. If `apart` is true, the model is cut into parts at each of the tensors.
@@ -124,11 +124,11 @@ class TakenTensors:
         return {it for region in changed for it in region.inputs if is_spoiler(it, region)}
 
     def run_cut(self, compiled: Any, outputs: Sequence[Any], at: Sequence[Any]) -> dict[Any, Array]:
-        """Return the values of `outputs` from a model that may be cut at the tensors `at`.
+        """Return the values of `outputs`; the model may be cut at the tensors `at`.
 
-        At first, nearly right values of the tensors `at` are fed. The model is run until its
-        results for the tensors `at` equal the values that were fed. In each run, the value of at
-        least one more tensor of `at` becomes right.
+        lar first feeds nearly right values of the tensors `at`. The model is run again, each time
+        with its own results for these tensors, until the results equal the values that were fed. In
+        each run, the value of at least one more tensor of `at` becomes right.
         """
         fed = {it: self.near[it] for it in at}
         for _ in range(len(at) + 1):
@@ -141,7 +141,7 @@ class TakenTensors:
     def run(
         self, compiled: Any, outputs: Sequence[Any], fed: Mapping[Any, Array] = MappingProxyType({})
     ) -> dict[Any, Array]:
-        """Return the first results of a compiled model, for the driver's inputs and `fed`."""
+        """Return the values of `outputs`, a model's first results, for the inputs and `fed`."""
         tensors = map(self.driver.tensor_of, self.driver.model.inputs)
         others = map(self.driver.openvino.Tensor, fed.values())
         given = zip(outputs, self.driver.compute(compiled, (*tensors, *others)), strict=False)

@@ -1,4 +1,4 @@
-"""The graph that a compiled model executes, and the parts of the original model in its nodes.
+"""The graph that a compiled model executes, and the part of the model that each node computes.
 
 For each node of the executed graph, OpenVINO reports the names of the model's operators in the node
 (`originalLayersNames`), the node's kernel and the node's layout. The outputs of a node are the

@@ -29,7 +29,7 @@ Means = Mapping[str, float]
 def start_profiling(driver: CompiledDriver, _: object) -> None:
     """Have a driver read the mean times of its nodes in each run.
 
-    OpenVINO's means begin with the first execution after the model was compiled.
+    OpenVINO's mean time of a node is the mean of all executions since the model was compiled.
     """
     driver.profiler = NodeTimes(driver)
 

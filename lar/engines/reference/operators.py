@@ -47,7 +47,7 @@ class Call(NamedTuple):
     outputs: int = 1
 
     def take(self, count: int) -> list[Any]:
-        """Return `count` inputs; inputs that are left out at the end are None."""
+        """Return the first `count` inputs; inputs that the operator lacks are None."""
         return [*self.inputs, *[None] * (count - len(self.inputs))]
 
     def get(self, name: str, default: Any = None) -> Any:
