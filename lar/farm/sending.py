@@ -261,7 +261,7 @@ class Sending:
         return replace(context, written=written, names=self.rewrite_names(context.names))
 
     def rewrite_names(self, names: Mapping[str, str]) -> dict[str, str]:
-        """Return `names` with each file's path on this machine replaced by that on the worker."""
+        """Return `names` with paths on the worker in place of paths on this machine."""
         return {
             f"{ROOT}/{FILES}{path}" if os.path.isabs(path) else path: name
             for path, name in names.items()

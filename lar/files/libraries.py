@@ -1,4 +1,4 @@
-"""Loading of shared libraries before the Python packages that they belong to."""
+"""Loads the shared libraries of Python packages before Python imports these packages."""
 
 from __future__ import annotations
 

@@ -83,8 +83,8 @@ def fork_python(files: Mapping[int, int], work: Callable[[], object]) -> int:
     """Fork this process, which must have one thread, and return the id of the new process.
 
     The new process gets its own process group, and calls `work` as if Python had just been started.
-    `files` maps the number of a file descriptor in the new process to the number of the descriptor
-    in this process from which it is copied. The new process ends after `work`, and never returns
+    The new process gets copies of file descriptors. `files` maps the number of a copy to the number
+    of the original descriptor in this process. The new process ends after `work`, and never returns
     from this function.
     """
     import signal

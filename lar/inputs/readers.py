@@ -99,7 +99,7 @@ def read_test_set(path: str, wanted: str = "") -> tuple[Loaded, ...]:
 def pick_names(names: Sequence[str], wanted: str, path: str) -> Sequence[str]:
     """Return the names of the arrays to read: all arrays, or the one that the item names.
 
-    If a file has only one array, the item may give it any name.
+    If a file has only one array, the item may give the array any name.
 
     Raises:
         UsageError: the file has no arrays, or has several arrays but no array of the given name.

@@ -197,12 +197,12 @@ def is_look(processes: int) -> bool:
 
 
 def compare_turns(ratios: Ratios, comparisons: int = 1) -> Difference | None:
-    """Compare two programs by the ratios of their neighbouring turns, with `compare_pairs`.
+    """Call `compare_pairs` to compare two programs by the ratios of their neighbouring turns.
 
-    If most iterations were disturbed, a difference is accepted only in two cases. A difference
-    between disturbed programs is accepted if the ratios of more rounds have one sign than chance
-    explains. A difference between disturbed programs is also accepted if it remains without the
-    time that the slower program may have lost to other work. Time that the faster program lost does
+    If most iterations were disturbed, a difference is accepted only in two cases. First, a
+    difference is accepted if one program was slower in so many rounds that chance is an unlikely
+    cause. Second, a difference is accepted if the slower program is still slower after the time is
+    subtracted that this program may have lost to other work. Time that the faster program lost does
     not matter, since this time only makes the difference smaller.
     """
     found = compare_pairs(ratios.rounds, comparisons=comparisons)
@@ -227,7 +227,8 @@ def compare_pairs(
 
     Args:
         log_ratios: for each pair of processes, the logarithms of B's time divided by A's time.
-        usual: the usual spread of pairs, if it is known from pairs that are not compared here.
+        usual: the usual spread of pairs, computed from other pairs, or None if this spread is
+            unknown.
         comparisons: the number of comparisons that are made together.
         once: whether the pairs are judged only once, so that no pairs will be added later.
     """
@@ -256,9 +257,9 @@ def compare_groups(
 ) -> Difference | None:
     """Compare the stored times of processes of A and B; each process has one time.
 
-    `usual` is the usual spread of the times of processes, if it is known from processes that are
-    not compared here. Without `usual`, one process of A and one process of B are not judged, since
-    their spread is unknown.
+    `usual` is the usual spread of the times of processes, computed from processes that are in
+    neither A nor B, or None if this spread is unknown. If `usual` is None, and if A and B have only
+    one process each, no verdict is given, since the spread of the times is unknown.
     """
     first, second = ([math.log(time) for time in side if time > 0] for side in (a, b))
     if not first or not second:
@@ -275,7 +276,7 @@ def compare_groups(
 
 
 def usual_spread(groups: Iterable[Sequence[float]]) -> Spread | None:
-    """Return the pooled spread of the logarithms in groups, or None if it cannot be computed."""
+    """Return the spread of logarithms inside their groups, or None if the groups are too small."""
     spread = pool([spread_of(group) for group in groups])
     return spread and replace(spread, degrees=min(spread.degrees, MOST_DEGREES))
 
@@ -292,7 +293,7 @@ def judge(found: Difference, error: Spread | None, alpha: float) -> Difference:
     """Return a difference with its verdict.
 
     `error` is the standard error of the difference's log ratio. If there are too few processes for
-    a verdict, the difference is returned with the reason that it already has.
+    a verdict, the returned difference has a reason that names the number of processes.
     """
     if error is None:
         return found
@@ -376,7 +377,7 @@ def trim(values: Sequence[float]) -> tuple[list[float], list[float]]:
 
 
 def signs_agree(rounds: Sequence[Sequence[float]], alpha: float) -> bool:
-    """Return whether more rounds have one sign than chance explains with probability `alpha`.
+    """Return whether chance gives so many rounds one sign with a probability of at most `alpha`.
 
     Signs are used since a few disturbed rounds may have very large ratios: a process that shares
     its CPU is much slower for as long as it lives.

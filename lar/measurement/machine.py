@@ -192,7 +192,7 @@ class MachineNoise:
         return True
 
     def read(self, *, is_due: bool) -> tuple[float, float, float]:
-        """Return steal, throttling by limits or heat, and frequency; an unread figure is NaN."""
+        """Return steal, throttling by limits or heat, and frequency; an unknown figure is NaN."""
         found: dict[str, float] = {}
         for kind, source in self.sources.items() if is_due else ():
             with contextlib.suppress(OSError, ValueError, IndexError):  # a CPU went offline
@@ -276,7 +276,7 @@ def read_threads_per_core(cpu: int) -> int | None:
 
 
 def read_cpu_limit() -> float | None:
-    """Return the lowest CPU limit of this process's cgroups in CPUs, or None without a limit."""
+    """Return the lowest limit of this process's cgroups, in CPUs, or None if no limit is set."""
     try:
         limits = [cpu_limit_of(folder) for folder in own_cgroups()]
     except (OSError, ValueError):
@@ -316,7 +316,7 @@ def read_memory(name: str = "MemTotal", path: str = "/proc/meminfo") -> int | No
 
 
 def read_field(path: str, name: str) -> str:
-    """Return the value of the first line `name : value` in a file; empty without such a line."""
+    """Return the value of the first line `name : value` in a file; else an empty text."""
     for line in read_text(path).splitlines():
         key, _, value = line.partition(":")
         if key.strip() == name:
@@ -373,7 +373,7 @@ def checksum_place(model: Path) -> Path:
 
 
 def read_checksums(path: Path) -> list[str]:
-    """Return the SHA-256 in each line of a checksum file, in lower case; empty without a file.
+    """Return the SHA-256 in each line of a checksum file, in lower case; empty if no file exists.
 
     Raises:
         UsageError: the file cannot be read, is empty, or has a line without a checksum.

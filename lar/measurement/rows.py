@@ -379,7 +379,7 @@ def give(
     `ends` has the number of iterations that had ended at each reading. If a reading has no figure
     (NaN), its iterations belong to the next reading. Iterations after the last reading get NaN.
     `parts_of` takes the number of a reading, its first iteration, and the iteration after its last
-    one. In the number of a reading, readings without a figure do not count.
+    one. Only readings that have a figure are numbered.
     """
     pairs = zip(figures, ends, strict=True)
     until = array("q", (int(end) for figure, end in pairs if figure == figure))

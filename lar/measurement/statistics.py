@@ -130,7 +130,7 @@ def statistics_of(
 ) -> Statistics | None:
     """Return the statistics of samples, with those percentiles for which there are enough samples.
 
-    The result is None without samples.
+    The result is None if there are no samples.
     """
     if not values:
         return None
@@ -199,7 +199,7 @@ def percentile_of_known(values: Iterable[float | None], rank: float) -> float | 
 
 
 def causes_of(samples: Samples) -> dict[Cause, tuple[int, ...]]:
-    """Return the indexes of the disturbed samples by cause; causes without samples are left out.
+    """Return the indexes of the disturbed samples, for each cause that disturbed any sample.
 
     A wait for a CPU, steal or throttling disturbed a sample if it took a large enough part of the
     sample's time. After each reading of the noise, lar measures the time of a short, fixed
@@ -251,8 +251,8 @@ def slowed_of(end_to_end: Sequence[float], probes: Sequence[float | None]) -> tu
     A probe is a short, fixed computation.
 
     The result is empty if samples with fast probes are not faster than samples with slow probes.
-    Mood's median test compares the samples with slow and with usual probes: among the samples above
-    the common median, more samples must have slow probes than chance explains.
+    Mood's median test must show that slow probes follow the samples above the common median more
+    often than chance explains.
     """
     limit = SLOW_PROBE * (percentile_of_known(probes, USUAL_RANK) or 0.0)
     slow, usual = array("d"), array("d")  # the times of their samples

@@ -119,8 +119,8 @@ def figure_to_trust(
 def cpu_is_latency(result: RunResult) -> bool:
     """Return whether the CPU time of an iteration is its latency on a quiet machine.
 
-    The CPU time is the latency for a run on one thread, if CPU time and waiting add up to the time
-    of an iteration, since then a busy machine has only added the waiting. The CPU time is not the
+    The CPU time of a run on one thread is the latency if CPU time and waiting add up to the time of
+    an iteration, so that a busy machine can only have added the waiting. The CPU time is not the
     latency if the run has several threads, since one thread may spin while it waits for another
     thread. The CPU time of a single thread is not the latency if the thread may spin while it waits
     for work, if a device computes, or if heat slowed down the CPU.

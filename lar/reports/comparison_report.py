@@ -195,7 +195,7 @@ def by_word(culprits: Iterable[Culprit]) -> dict[str, list[Culprit]]:
 
 
 def is_suspect(culprit: Culprit) -> bool:
-    """Return whether there is no proof of a culprit; a scale that is too coarse is a proof too."""
+    """Return whether a culprit is not proven; a scale that is too coarse proves a culprit."""
     return not (culprit.proven or culprit.is_coarse)
 
 

@@ -382,7 +382,10 @@ class CaseLines:
         return lines + (self.take_row() if self.waiting else [])
 
     def take_row(self) -> list[str]:
-        """Return the line of the first waiting row; add the last lines if a test has ended."""
+        """Return the line of the first waiting row.
+
+        If the row is the last of a test, the last lines of the test follow.
+        """
         index, row = self.waiting.pop(0)
         lines = [*format_rows([(index, row)], self.spec)]
         iteration = index - self.spec.warmup_iterations

@@ -264,7 +264,7 @@ def paths_of(words: Sequence[str]) -> list[str]:
 
 
 def split_name(word: str) -> tuple[str, str]:
-    """Return the name and the path in `NAME=FILE`; if a file `NAME=FILE` exists, this is a path."""
+    """Return the name and the path in `NAME=FILE`; an existing file `NAME=FILE` is only a path."""
     name, equals, path = word.partition("=")
     return ("", word) if not equals or not name or os.path.lexists(word) else (name, path)
 

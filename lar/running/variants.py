@@ -1,4 +1,4 @@
-"""Makes the variants of a bench from command lines, each with a spec or with a failure."""
+"""Makes the variants of a bench from command lines; a variant has a spec or a failure."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def above_worker_files(file: int) -> int:
 
     A new worker gets copies of some descriptors under fixed low numbers. If a descriptor that is
     still to be copied had one of the fixed numbers, the copy that gets this number would overwrite
-    it.
+    this descriptor.
     """
     try:
         return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, SAMPLE_FILE + 1)

@@ -212,7 +212,7 @@ def times_column(run: TimedRun, side: Side) -> Column[TimeRow]:
 
 
 def added_columns(run: TimedRun) -> tuple[Column[TimeRow], ...]:
-    """Return the columns that Paddle lacks; the text has only those that --columns names."""
+    """Return the columns that Paddle lacks; only the columns that --columns names are printed."""
     asked = asked_for(run.options)
 
     def added(name: str, figure: Figure) -> Column[TimeRow]:
@@ -247,7 +247,7 @@ def time_table(
 def under_threads(
     run: TimedRun, blocks: Mapping[int | None, Sequence[TimeRow]]
 ) -> tuple[list[TimeRow], dict[int, str]]:
-    """Return the rows of all blocks, and the title of each thread by the number of its first row.
+    """Return the rows of all blocks, and the threads' titles by the number of a thread's first row.
 
     The key of a block is a thread, or None for all threads together.
     """
@@ -562,7 +562,7 @@ class StepCost(NamedTuple):
 
 
 def costs_of(run: TimedRun) -> list[StepCost]:
-    """Return the cost of each timed step, including the reading of input, without profiling."""
+    """Return the cost of each timed step, which includes reading input, and excludes profiling."""
     spans = [span for span in run.profile.spans_of("phase") if span.name == "dataloader"]
     reading, batch = group_by(spans, lambda span: span.step), run.profile.facts.batch or 1
     costs = []
@@ -759,8 +759,8 @@ def cut_name(row: TimeRow) -> str:
 def rows_of_block(run: TimedRun, places: Sequence[int]) -> list[TimeRow]:
     """Return the sorted rows of the operators that match the filter, with the rows below them.
 
-    `places` has the indices of the executions to count. Ratios are relative to all operators,
-    including those that do not match.
+    `places` has the indices of the executions to count. Ratios are relative to all operators, even
+    if an operator does not match the filter.
     """
     profile, by_name = run.profile, run.options.get("group_by") == "name"
     host_ns, disturbed = self_host_times_of(profile), disturbed_executions(profile)
