@@ -164,7 +164,7 @@ class Sending:
         return self.name_all(answer.value, answer.root)
 
     def add_model(self, model: str, engine: str) -> str:
-        """Add a model, and the files it names, to the job; return the model's path on the worker.
+        """Add a model and its weight files to the job; return the model's path on the worker.
 
         Raises:
             UsageError: a file cannot be read, or its path is valid only on this machine.

@@ -80,12 +80,12 @@ def has_safe_path() -> bool:
 
 
 def fork_python(files: Mapping[int, int], work: Callable[[], object]) -> int:
-    """Fork this process, which must have one thread, and return the id of the new process.
+    """Fork this process, and return the id of the new process.
 
-    The new process gets its own process group, and calls `work` as if Python had just been started.
-    The new process gets copies of file descriptors. `files` maps the number of a copy to the number
-    of the original descriptor in this process. The new process ends after `work`, and never returns
-    from this function.
+    This process must have only one thread. The new process gets its own process group, and calls
+    `work` as if Python had just been started. The new process gets copies of file descriptors.
+    `files` maps the number of a copy to the number of the original descriptor in this process. The
+    new process ends after `work`, and never returns from this function.
     """
     import signal
 

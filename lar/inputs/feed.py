@@ -199,7 +199,7 @@ def _check_typed(texts: Sequence[str], infos: Sequence[TensorInfo]) -> list[Usag
 
 
 def _find_subjects(given: Sequence[tuple[TensorInfo, Given]], image: ImageSettings) -> set[str]:
-    """Return the names of the inputs that image settings apply to; empty without settings."""
+    """Return the names of the inputs that image settings apply to; empty if none are given."""
     flags = images.flags_of(image)
     if not flags:
         return set()

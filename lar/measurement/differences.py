@@ -1,11 +1,11 @@
-"""Judges whether B is slower than A; all verdicts on times in lar are made here.
+"""Judges whether B is slower than A; this module makes all verdicts of lar on times.
 
 Whole processes are compared. The speed of a process depends on where its code and its data lie in
 memory, so that two processes of one program differ by 1 % or more, even with very many samples.
 Therefore each process contributes only one value, and not one value per iteration.
 
 `compare_turns` compares programs that ran alternately. In each round, each program runs in a fresh
-process, which is called the turn of the program. From two neighbouring turns, one ratio is
+process, and the processes compute in turns. From two turns that follow each other, one ratio is
 computed: the ratio of the medians of their undisturbed iterations.
 
 `compare_pairs` compares pairs of processes; each pair has one ratio or several ratios.
@@ -59,9 +59,9 @@ class Ratios(NamedTuple):
     """For each round, the logarithm of each ratio of two neighbouring turns' times.
 
     A ratio is the variant's time divided by the baseline's time. If `are_calm`, the ratios come
-    from undisturbed iterations only. `least` has a second value for each ratio, computed without
-    the time that the slower side may have lost to other work. The values in `least` are nearer to 0
-    than the values in `rounds`.
+    from undisturbed iterations only. `least` has a second value for each ratio: the ratio after the
+    time is subtracted that the slower side may have lost to other work. The values in `least` are
+    nearer to 0 than the values in `rounds`.
     """
 
     rounds: list[list[float]]
@@ -82,7 +82,7 @@ def iterations_in_turn(seconds: float) -> tuple[int, int]:
 
 
 def centre_of_turn(turn: Turn, *, is_calm: bool) -> float | None:
-    """Return the median time of a turn's iterations, or None without iterations.
+    """Return the median time of a turn's iterations, or None if the turn has no iterations.
 
     With `is_calm`, only undisturbed iterations are used.
     """
@@ -112,8 +112,8 @@ def pair_turns(
 ) -> list[list[tuple[float, float]]]:
     """Return for each round the log ratios of neighbouring turns.
 
-    Each ratio is paired with the least value that it may have: its value without the time that the
-    slower side may have lost to other work.
+    Each ratio is paired with the least value that it may have: the ratio after the time is
+    subtracted that the slower side may have lost to other work.
     """
     theirs = {(turn.round, turn.cycle): turn for turn in baseline}
     rounds: dict[int, list[tuple[float, float]]] = {}

@@ -131,7 +131,7 @@ def own_cgroups() -> Iterator[str]:
 
 
 def cpu_limit_of(folder: str) -> float | None:
-    """Return the CPU limit of a cgroup, as a number of CPUs, or None without a limit."""
+    """Return the CPU limit of a cgroup as a number of CPUs, or None if no limit is set."""
     first_version = [f"{folder}/cpu.cfs_{name}_us" for name in ("quota", "period")]
     quota, period = read_text(f"{folder}/cpu.max").split() or map(read_text, first_version)
     return None if quota in ("", "max", "-1") else int(quota) / int(period)

@@ -87,7 +87,7 @@ def usable_cores(tasks: Iterable[str]) -> int:
 
 
 def open_meter(task: str = "") -> Meter:
-    """Return a meter of this process, or of the thread with this number, after a first reading."""
+    """Make a meter of this process, or of the thread `task`; take a first reading."""
     meter = ThreadMeter((task,) if task else None)
     try:
         meter.read(ends=True)

@@ -1,9 +1,9 @@
 """Statistics of samples: pure functions without NumPy, so that reports start fast.
 
-Quantiles of Student's t distribution are computed here, so that no command has to load SciPy. With
-t = sqrt(degrees) * sinh(u), the density of u is `peak * cosh(u) ** -degrees`. The density of u has
-its peak at 0 and falls smoothly, so Simpson's rule integrates it precisely. Newton's method from 0
-never passes the quantile, since the probability grows more and more slowly.
+Quantiles of Student's t distribution are computed in this module, so that no command has to load
+SciPy. With t = sqrt(degrees) * sinh(u), the density of u is `peak * cosh(u) ** -degrees`. The
+density of u has its peak at 0 and falls smoothly, so Simpson's rule integrates it precisely.
+Newton's method from 0 never passes the quantile, since the probability grows more and more slowly.
 
 The confidence interval of a median is computed for samples that may be correlated. The samples of
 one process are similar to their neighbours: times drift, and other programs come and go. Since
@@ -21,11 +21,11 @@ models, weighted by Bayes' rule. The interval of a few samples is wide, since a 
 show how strongly they are correlated. The ends of the interval are quantiles of the samples (Hahn
 and Meeker, Statistical Intervals, chapter 5).
 
-Simulations check the interval; some are in `tests/measurement/test_statistics.py`. The 95 %
-interval contains the median of the process in 92 to 98 % of cases, if there are enough samples: 20
-independent samples, 50 samples with a correlation of 0.7 between neighbours, 200 samples with a
-correlation of 0.9, or about ten bursts. The interval says nothing about a disturbance that comes
-after the last sample.
+Simulations check the interval; some are in `tests/measurement/test_statistics.py`. In 92 to 98 % of
+simulated runs, the 95 % interval contains the true median. Such a coverage needs 20 independent
+samples, 50 samples with a correlation of 0.7 between neighbours, 200 samples with a correlation of
+0.9, or about ten bursts. The interval says nothing about a disturbance that comes after the last
+sample.
 """
 
 from __future__ import annotations
@@ -297,8 +297,8 @@ class Model(NamedTuple):
     """A model of the spectrum of samples.
 
     `spectrum` is the power at the lowest frequencies. `variance` is the variance of the mean in
-    this model, which is 1 for independent samples. `logarithm` is the logarithm of the model's
-    weight times its likelihood, for a series whose power is 0.
+    this model, which is 1 for independent samples. `logarithm` is a constant of the model: the
+    logarithm of its weight times its likelihood, for a series with the power 0 at all frequencies.
     """
 
     spectrum: Sequence[float]

@@ -30,7 +30,7 @@ from lar.records.summary import Cause, QueueSummary, Summary, Trust
 
 
 def summarize_queue(result: RunResult) -> QueueSummary | None:
-    """Return the summary of a run's requests, or None without requests."""
+    """Return the summary of a run's requests, or None if the run had no requests."""
     rate, samples = result.spec.pacing.rate, result.samples
     if rate is None:
         return None

@@ -66,7 +66,7 @@ DEPTH = (
 
 
 def report_comparison(comparison: Comparison, *, everything: bool = False) -> Report:
-    """Return the report of a comparison with the worst tensors or, if `everything`, all tensors."""
+    """Return the report of a comparison: its worst tensors, or all tensors if `everything`."""
     columns = columns_for(comparison)
     body: list[Part] = [*describe_head(comparison)]
     body += format_culprits(comparison, columns)

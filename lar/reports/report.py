@@ -87,7 +87,7 @@ def describe_smallest(difference: Difference | None) -> str:
 
 
 def format_interval(interval: Interval | None, scale: float = 1.0) -> str:
-    """Return an interval as text; empty without an interval."""
+    """Return an interval as text; empty if the interval is None."""
     if interval is None:
         return ""
     return f"{scale * interval.low:.3f} to {scale * interval.high:.3f}"

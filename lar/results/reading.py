@@ -50,7 +50,7 @@ NO_RESULTS = json.loads(Path(__file__).with_name("no_results.json").read_text())
 
 
 class Part(NamedTuple):
-    """Runs of one kind in a file, with a name, which is empty if the file has no other runs."""
+    """Runs of one kind in a file; their name is empty if the file has no other runs."""
 
     name: str
     results: tuple[RunResult, ...]

@@ -264,7 +264,7 @@ class Row:
         return min((min(run.times) for run in self.timed), default=None)
 
     def percentile(self, rank: int) -> float | None:
-        """Return a percentile of the samples, or None for too few samples or for several runs."""
+        """Return a percentile of the samples, or None for several runs or few samples."""
         if len(self.timed) != 1:
             return None
         statistics = statistics_of(self.timed[0].times)

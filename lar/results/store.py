@@ -85,7 +85,7 @@ class Kind(NamedTuple):
 
     @property
     def unknown(self) -> str:
-        """The fact, "model" or "machine", that a comparison needs and that is unknown; else empty."""
+        """The unknown fact that prevents comparisons, "model" or "machine"; else empty."""
         if len(self.model) != SHA256_LETTERS:
             return "model"
         return "" if self.machine else "machine"
@@ -382,7 +382,7 @@ def columns_of(
 
 
 def make_table(connection: sqlite3.Connection) -> None:
-    """Make the table, or update an older table, whose columns are computed from its results.
+    """Make the table; update an older table, and compute its columns again from the results.
 
     `sqlar_uncompress(result, result_bytes)` of the `sqlite3` program gives the JSON of a result.
     """

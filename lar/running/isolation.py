@@ -199,7 +199,7 @@ class Account:
             self.check_deadline()
 
     def is_late(self) -> bool:
-        """Return whether the deadline has passed, or would pass while the run is reported."""
+        """Return whether the deadline has passed, or will pass before the run is reported."""
         seconds = self.listener.report_seconds * self.slowdown
         reporting = seconds * sum(rows.count for rows in self.tables)
         return self.deadline is not None and time.monotonic() + reporting > self.deadline

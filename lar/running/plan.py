@@ -120,7 +120,7 @@ def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items)
 
 
 def stopping_of(values: Mapping[str, Any]) -> Stopping:
-    """Return the conditions, set by options, that end the measuring."""
+    """Return the conditions that end the measuring, as the options set them."""
     from lar.records.run import Stopping  # few runs need it
 
     target, warmup = table.TARGET_CI.of(values), table.WARMUP.of(values)

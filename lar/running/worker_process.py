@@ -122,7 +122,8 @@ class WorkerProcess:
     def send(self, request: bytes, *, more: bool = False) -> None:
         """Write a request; close the pipe unless `more` says that further requests follow.
 
-        If the worker has died, no error is raised here, since `poll_exit` reports this later.
+        If the worker has died, this function raises no error, since `poll_exit` reports the death
+        later.
         """
         with suppress(BrokenPipeError):
             left = memoryview(request)

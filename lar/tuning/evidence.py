@@ -118,7 +118,7 @@ class Evidence:
         return [it for it in self.trials if it.candidate == candidate and it.kind != "search"]
 
     def fastest(self, candidate: Candidate) -> float:
-        """Return the shortest iteration of a candidate in seconds; 0 without iterations."""
+        """Return the shortest iteration of a candidate in seconds; 0 if it has no iterations."""
         times = (min(it.result.samples.end_to_end, default=0.0) for it in self.trials_of(candidate))
         return min(filter(None, times), default=0.0)
 

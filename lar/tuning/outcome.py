@@ -224,8 +224,8 @@ def shown_difference(
 ) -> Difference | None:
     """Return how a candidate differs from the plain run, or None for the plain run itself.
 
-    For the best candidate, the result may be the difference that proves, or makes likely, that the
-    candidate is better.
+    For the best candidate, the result may be the difference by which this candidate is proven to be
+    better, or likely to be better.
     """
     if candidate == BASELINE:
         return None

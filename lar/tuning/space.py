@@ -148,7 +148,7 @@ def find_choice(
     declared: Sequence[Dimension],
     others: Sequence[Dimension],
 ) -> Choice | None:
-    """Return the choice for a string of the space file, or None for another engine's choice.
+    """Return the choice for a string of the space file, or None if another engine has the choice.
 
     Raises:
         UsageError: the string is neither a choice's name nor flags that can be tried.
@@ -526,9 +526,9 @@ def find_engines(
 ) -> list[str]:
     """Return the engines that run a model in a search.
 
-    A requested engine runs the model if the engine reads the model's format. Without a request, the
-    engine that a run would use is returned. `all` stands for all installed engines except exact
-    engines, which are slow.
+    A requested engine runs the model if the engine reads the model's format. If no engine is
+    requested, the function returns the engine that a run would use. `all` stands for all installed
+    engines except exact engines, which are slow.
 
     Raises:
         UsageError: a requested engine does not exist, or no engine reads the model.

@@ -238,7 +238,7 @@ def time_table(
     layout: Layout = LAYOUT,
     notes: tuple[str, ...] = (),
 ) -> list[Table[TimeRow]]:
-    """Return a list with the table of some rows; the list is empty without rows."""
+    """Return a list with the table of some rows; the list is empty if there are no rows."""
     table = Table(name=name, title=title, columns=tuple(columns), rows=tuple(rows), notes=notes)
     unit = (f"Time unit: {run.unit}",)
     return [replace(table, layout=layout, above=unit, breaks=breaks or {})] if rows else []
@@ -550,7 +550,7 @@ HEADING = Table[None](
 
 
 class StepCost(NamedTuple):
-    """The cost of a step and of reading its input, in seconds, and the rate.
+    """The cost of a step in seconds, the cost of reading its input in seconds, and the rate.
 
     The cost of reading is None if no step has recorded it.
     """
@@ -739,7 +739,7 @@ def operator_section(run: TimedRun) -> list[Table[TimeRow]]:
 def operator_table(
     run: TimedRun, rows: Sequence[TimeRow], titles: Mapping[int, str]
 ) -> list[Table[TimeRow]]:
-    """Return the table of operators, with `titles` above some rows, by the row's number."""
+    """Return the table of operators; `titles` maps the number of a row to the title above it."""
     columns = (
         *(THREAD, Column[TimeRow]("Level", lambda row: row.level, in_text=False)),
         name_column(NAME_WIDTH, cut_name),

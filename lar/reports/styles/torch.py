@@ -4,8 +4,8 @@ The rows of the table are operators by type, the engine's calls, the user's rang
 profiling and, on a device, the kernels. Columns are 12 characters wide, and the column of names at
 most 55. All columns are right-aligned, and two spaces follow each column. A header of 13 characters
 shifts the headers after it. Sums and percentages are over all operators, even those that are not
-shown. Rows that are not operators have no percentages. Without any operator, sums and percentages
-are over all rows.
+shown. Rows that are not operators have no percentages. If no row is an operator, sums and
+percentages are over all rows.
 """
 
 from __future__ import annotations
