@@ -1,4 +1,4 @@
-"""The files that are sent to a worker with a job or come back, and their paths on the worker."""
+"""The files that are sent to a worker or come back from a worker, and their paths on the worker."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """How lar starts Python, so that no file in the current folder replaces a library's module.
 
 For `-c` and `-m`, Python looks for modules first in the current folder, and not every version of
-Python has a flag that prevents this. So lar sets the module path before anything is imported.
+Python has a flag that prevents this. Therefore lar sets the module path itself, before anything is
+imported.
 """
 
 from __future__ import annotations

@@ -343,7 +343,8 @@ def read_model_file(path: Path) -> ModelFile:
     """Return a model file's size and SHA-256; check the SHA-256 if `FILE.sha256` exists.
 
     The command `sha256sum FILE` prints the content for `FILE.sha256`. Model formats have no
-    checksum for weights, so only this check detects a flipped bit in the weights.
+    checksum for weights, so that only the check against `FILE.sha256` detects a flipped bit in the
+    weights.
 
     Raises:
         UsageError: the model file cannot be read or does not match its checksum, or the checksum
