@@ -374,7 +374,7 @@ def give(
     count: int,
     parts_of: Callable[[int, int, int], Iterable[float]],
 ) -> Computed | None:
-    """Return a column with each iteration's part of a reading's figure, or None without figures.
+    """Return a column with each iteration's part of the figures, or None if all figures are NaN.
 
     `ends` has the number of iterations that had ended at each reading. If a reading has no figure
     (NaN), its iterations belong to the next reading. Iterations after the last reading get NaN.

@@ -22,10 +22,10 @@ show how strongly they are correlated. The ends of the interval are quantiles of
 and Meeker, Statistical Intervals, chapter 5).
 
 Simulations check the interval; some are in `tests/measurement/test_statistics.py`. In 92 to 98 % of
-simulated runs, the 95 % interval contains the true median. Such a coverage needs 20 independent
-samples, 50 samples with a correlation of 0.7 between neighbours, 200 samples with a correlation of
-0.9, or about ten bursts. The interval says nothing about a disturbance that comes after the last
-sample.
+simulated runs, the 95 % interval contains the true median. To reach 92 to 98 %, a run needs 20
+independent samples, 50 samples with a correlation of 0.7 between neighbours, 200 samples with a
+correlation of 0.9, or about ten bursts. The interval says nothing about a disturbance that comes
+after the last sample.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ def check_case(sides: Sequence[Side], case: int | None) -> None:
 
 
 def describe_cases(sides: Iterable[Side], case: int) -> Iterator[str]:
-    """Yield a note for each side with several testcases, which says what testcase was compared."""
+    """For each side with several testcases, yield a note that says what testcase was compared."""
     for letter, side in zip(ascii_uppercase, sides, strict=False):
         if isinstance(side, ModelRun) and side.case_count > 1:
             one = f"{side.case_count} testcases; number {case} was compared"

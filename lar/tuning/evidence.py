@@ -246,7 +246,7 @@ class Evidence:
 
 
 def fate_of(result: RunResult) -> Fate:
-    """Return how a process ended: its status, or "wrong" if only its numbers are wrong."""
+    """Return how a process ended: its status, or "wrong" if only its outputs are wrong."""
     return "wrong" if result.status == "failed" and result.phase == "done" else result.status
 
 
