@@ -7,7 +7,7 @@
 Call `check_engine` in a test of pytest or in a script, with a small model in the engine's own
 format. Each check runs the engine as `lar` does, in worker processes, with each of the engine's
 drivers. A check of an option is skipped if the engine has no such option. The checks of one driver
-take some seconds in all; one check, of a run that must end at its deadline, takes two seconds.
+take some seconds in all. The check that a run ends at its deadline takes two seconds.
 """
 
 from __future__ import annotations

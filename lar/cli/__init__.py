@@ -1,11 +1,11 @@
 """The command line: the list of commands, and the overview that `lar help` prints.
 
 Each command is a module `lar/cli/NAME.py` with a function `main(arguments)`. A command's module may
-define four more names: `ARGUMENTS`, `EPILOG`, `MISSING` and `hint_at`. `ARGUMENTS` has the
-command's arguments (see `lar.cli.arguments`). `EPILOG` has the last lines of the command's help.
-`MISSING` is the message for a missing argument. The function `hint_at(known, near)` returns the
-hint for an unknown flag, where `known` is the option of `lar run` with this flag, and `near` is a
-hint that names a similar flag.
+also define `ARGUMENTS`, `EPILOG`, `MISSING` and `hint_at`. `ARGUMENTS` has the command's arguments
+(see `lar.cli.arguments`). `EPILOG` has the last lines of the command's help. `MISSING` is the
+message for a missing argument. The function `hint_at(known, near)` returns the hint for an unknown
+flag, where `known` is the option of `lar run` with this flag, and `near` is a hint that names a
+similar flag.
 
 The file `other_ways.txt` says what to use instead of flags that lar no longer has.
 """

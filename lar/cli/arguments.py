@@ -1,9 +1,9 @@
 """The argument parsers of the commands, built from rows.
 
 A row is a function that adds an argument to a parser, or a heading with the arguments below it. The
-rows that need no Python code are declared in `arguments.json`, in lists. A list has the name of a
-command, or another name if several commands share the list. A row in `arguments.json` is an object
-with one of these keys:
+rows that need no Python code are declared in `arguments.json`, in lists. The name of a list is the
+name of the command that uses the list, or another name if several commands use the list. A row in
+`arguments.json` is an object with one of these keys:
 
     name      an argument such as "-o --output FILE", with `help` and other keywords of argparse
     option    the key of an option of `lar run`, with `text` if its help differs here

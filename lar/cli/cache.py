@@ -73,7 +73,7 @@ def merge_cache(arguments: argparse.Namespace) -> int:
 def pick_cache(arguments: argparse.Namespace) -> int:
     """Change the algorithm of one operator, in the file itself or in OUT.
 
-    Entries of the file that OUT lacks are copied to OUT.
+    If OUT is given, entries that are in the file but not in OUT are copied to OUT.
     """
     path, output = arguments.file, arguments.output
     files = with_algorithms(files_of_all([path, *there(output)]), path, "pick from")

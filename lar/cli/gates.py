@@ -51,7 +51,7 @@ def is_asked(arguments: argparse.Namespace) -> bool:
 def stream_beside(form: str) -> TextIO:
     """Return the stream for the line with the decision.
 
-    This stream is standard error if the table has a format for programs, such as CSV, and standard
+    The stream is standard error if the table has a format for programs, such as CSV, and standard
     output for all other formats.
     """
     return sys.stdout if form in ("text", "markdown") else sys.stderr

@@ -258,7 +258,7 @@ def require_tag(store: Store, tag: str) -> None:
 def new_results(
     arguments: argparse.Namespace, store: Store, made: Sequence[RunResult] | None
 ) -> list[tuple[int, RunResult]]:
-    """Return the new runs with their numbers in the store, or with 0 for a run not stored.
+    """Return the new runs with their numbers in the store, or with 0 if a run is not stored.
 
     Raises:
         UsageError: no new run is found.

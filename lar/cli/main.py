@@ -203,7 +203,8 @@ def print_error(message: str, hint: str) -> None:
 def print_traceback(detail: str = "") -> None:
     """Print the traceback of the current error.
 
-    `detail`, which is printed too, is the traceback that the error had in another process.
+    If the error was raised in another process, `detail` is the traceback from that process. lar
+    prints both tracebacks.
     """
     import traceback
 

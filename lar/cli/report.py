@@ -128,7 +128,7 @@ def report(arguments: argparse.Namespace) -> int:
 def default_style(arguments: argparse.Namespace) -> str:
     """Return the style for a report without `--style`.
 
-    This is diff for two profiles, else the first style that honours all given flags.
+    The style is diff for two profiles, else the first style that honours all given flags.
     """
     if arguments.other:
         return "diff"
@@ -161,8 +161,8 @@ def check_paths(paths: list[str], name: str, style: Style) -> None:
 def open_profile(path: str, *, as_recorded: bool = True) -> Profile:
     """Read a profile in the format of lar or of an engine; the path - is standard input.
 
-    If `as_recorded` is true, the times stay as recorded. If it is false, the times of the
-    operators are scaled so that they add up to the time of an iteration without profiler.
+    If `as_recorded` is true, the times stay as recorded. If `as_recorded` is false, the times of
+    the operators are scaled so that they add up to the time of an iteration without profiler.
 
     Raises:
         UsageError: the file is missing, or is not a profile.

@@ -44,7 +44,7 @@ class ReportFiles:
     def console(self) -> TextIO:
         """The stream for lines that belong to no report.
 
-        This is standard error if a report goes to standard output, else standard output.
+        The stream is standard error if a report goes to standard output, else standard output.
         """
         return sys.stderr if any(file.to_stdout for file in self.files) else sys.stdout
 

@@ -49,7 +49,7 @@ class Command(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """The request for the best settings of a model, which may be given in several formats.
+    """A search that is planned for one model; the model may have files in several formats.
 
     If a farm makes the search, `facts` describes the machine of the worker.
     """

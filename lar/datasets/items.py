@@ -2,10 +2,11 @@
 
 `FOLDER` stands for the files in the folder that `--input` reads, in the order of their names. A
 list, such as `list.txt`, has a path on each line, relative to the folder of the list. Empty lines
-and lines that begin with # are skipped. A `.npz` file is a stack: the first axis of its arrays
-counts two or more items. A `.npy` file is a stack if `--labels` is given, or if the model takes one
-item at a time. If a model has several inputs, as in `a:FOLDER;b:list` or `a:x.npz;b:y.npz`, each
-input has its own source, and all sources have the same number of items.
+and lines that begin with # are skipped. A `.npz` file is a stack if the first axes of all its
+arrays have one length, and this length, the number of items, is two or more. A `.npy` file is a
+stack if `--labels` is given, or if the model takes one item at a time. If a model has several
+inputs, as in `a:FOLDER;b:list` or `a:x.npz;b:y.npz`, each input has its own source, and all sources
+have the same number of items.
 
 This module does not use NumPy, so that the parent process can count the items before a run begins
 without importing NumPy.
@@ -46,7 +47,7 @@ def items_in(texts: Sequence[str], *, with_arrays: bool = True) -> list[tuple[st
 
     Raises:
         UsageError: a text is wrong, a source is empty or broken, or the sources differ in length.
-            If `with_arrays` is true, a damaged stack raises this error too.
+            If `with_arrays` is true, a damaged stack also raises UsageError.
     """
     check_texts(texts)
     parts = split_items(*texts)
@@ -140,9 +141,9 @@ def names_of(files: Sequence[str]) -> list[str]:
 def stack_in(parts: Sequence[str]) -> int:
     """Return the number of items in a stack, or in each of several stacks; 0 for other data.
 
-    The result is 0 for a stack of a single item, which feeds only one run, and for arrays that
-    differ in length. The result is 0 for a file that is not in the format of its suffix; the error
-    for this is raised later, when the file is read.
+    The result is 0 for a stack of a single item, since this stack feeds only one run. The result is
+    0 too if the arrays differ in length. The result is 0 for a file that is not in the format of
+    its suffix; the error for this is raised later, when the file is read.
     """
     paths = [place_of(part)[1] for part in parts]
     if not all(path.lower().endswith(STACKS) and os.path.isfile(path) for path in paths):

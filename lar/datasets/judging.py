@@ -66,7 +66,7 @@ class Judge:
 
         Raises:
             CheckFailed: an output is not as expected, unless --disable-assert-throw is given.
-            UsageError: the model has no such output.
+            UsageError: the model does not have one of the expected outputs.
         """
         verdicts = tuple(judge(*each, outputs, is_exact=self.is_exact) for each in self.wanted)
         self.emit(Judged(self.number, self.case.name, verdicts))
@@ -113,7 +113,7 @@ def judge(
     With `is_exact`, the output is float64, whatever floating-point type is expected.
 
     Raises:
-        UsageError: the model has no such output.
+        UsageError: the model has no output with the name or the number of the expected output.
     """
     name, names = expected.output, list(outputs)  # a missing name may raise any error
     if name not in names:

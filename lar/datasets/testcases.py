@@ -104,7 +104,7 @@ def check_data(texts: Sequence[str]) -> None:
 
 
 def add_test_set(source: Source, texts: Sequence[str]) -> Source:
-    """Return a source with the testcase of `--input`, if it is a folder with expected outputs."""
+    """Return the source; add the folder of `--input` as a testcase if it has expected outputs."""
     parts = split_items(*texts)
     if source.case_count or len(parts) != 1 or not os.path.isdir(parts[0]):
         return source

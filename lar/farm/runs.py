@@ -124,7 +124,7 @@ class RunFollower:
     def take_rows(
         self, runner: int, first: int, times: Sequence[tuple[float, ...]], warmups: int | None
     ) -> None:
-        """Add the sent times of iterations to this process's copy of the worker's table of samples.
+        """Add the times that a worker sent to this process's copy of the worker's table of samples.
 
         Iterations whose times were not sent get rows without times.
         """
@@ -222,7 +222,7 @@ class FarmPlayer:
 
 
 class CutShort(Exception):
-    """Ends a round whose worker was lost when some results of the round were already kept."""
+    """Ends a round whose worker was lost after some results of the round were already stored."""
 
 
 @dataclass
@@ -243,7 +243,7 @@ class RoundFollower:
         """Drop the results in `waiting`, since a worker starts the round again.
 
         Raises:
-            CutShort: some results of the round were kept before the worker was lost.
+            CutShort: the worker was lost after some results of the round were already stored.
         """
         self.waiting = []
         if self.has_kept:

@@ -1,4 +1,4 @@
-"""The files that are sent to a worker with a job or come back, and their paths on the worker."""
+"""The files that are sent to a worker or come back from a worker, and their paths on the worker."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class Sending:
         return self.name_all(answer.value, answer.root)
 
     def add_model(self, model: str, engine: str) -> str:
-        """Add a model, and the files it names, to the job; return the model's path on the worker.
+        """Add a model and its weight files to the job; return the model's path on the worker.
 
         Raises:
             UsageError: a file cannot be read, or its path is valid only on this machine.
@@ -261,7 +261,7 @@ class Sending:
         return replace(context, written=written, names=self.rewrite_names(context.names))
 
     def rewrite_names(self, names: Mapping[str, str]) -> dict[str, str]:
-        """Return `names` with each file's path on this machine replaced by that on the worker."""
+        """Return `names` with paths on the worker in place of paths on this machine."""
         return {
             f"{ROOT}/{FILES}{path}" if os.path.isabs(path) else path: name
             for path, name in names.items()

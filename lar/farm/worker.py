@@ -65,7 +65,7 @@ class TaskLost(Exception):
 class Task:
     """A call of a function of `lar.farm.worker`, to be made on a device of the farm.
 
-    `sending` has the files to send. If an argument names one of these files, it contains the file's
+    `sending` has the files to send. An argument that names one of the files to send has the file's
     path on the worker. `client` is the id of the Dask client.
     """
 

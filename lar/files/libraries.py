@@ -1,4 +1,4 @@
-"""Loading of shared libraries before the Python packages that they belong to."""
+"""Loads the shared libraries of Python packages before Python imports these packages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ def load_lazily(library: str) -> None:
     """Load a library from a folder of packages, with lazy binding, as a C++ program loads it.
 
     ctypes would bind all symbols at once, and take 1.5 times as long. If the library is missing or
-    does not load, nothing happens: the import of its package reports the error.
+    does not load, this function raises no error, since the import of the package reports the error
+    later.
     """
     for folder in sys.path:
         for file in glob.glob(os.path.join(folder, library)):

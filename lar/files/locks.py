@@ -30,9 +30,9 @@ def locked(
 
     lar waits for `seconds`, by default `PATIENCE_SECONDS`. The `with` block gets True, or False if
     another program holds the lock even after `seconds`. If `needed` is true and the lock is not
-    free, an error is raised. `needed` is false only for work that may be left undone. After one
-    unsuccessful wait for a path, a process does not wait for this path again until the path was
-    free once.
+    free, an error is raised. `needed` is false only for work that may be left undone. If `needed`
+    is false, a process that has waited for a path without success does not wait for this path
+    again, until lar finds the path unlocked.
 
     Raises:
         UsageError: another program still holds a lock that is needed.
@@ -56,8 +56,8 @@ def take_lock(file: int, kind: int, seconds: float) -> bool:
 
     A thread waits in the system's queue for the lock. A process that only tried now and then might
     never find the lock free. The waiting thread has a copy of the file's descriptor. If the thread
-    gets the lock only after `seconds`, the lock is of no use, and ends when the file's descriptor
-    and the copy are closed.
+    gets the lock only after `seconds`, lar does not use the lock. A lock that comes too late ends
+    when both descriptors of the file are closed.
 
     Raises:
         OSError: the file system does not support locks.

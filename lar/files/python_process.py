@@ -1,7 +1,8 @@
 """How lar starts Python, so that no file in the current folder replaces a library's module.
 
 For `-c` and `-m`, Python looks for modules first in the current folder, and not every version of
-Python has a flag that prevents this. So lar sets the module path before anything is imported.
+Python has a flag that prevents this. Therefore lar sets the module path itself, before anything is
+imported.
 """
 
 from __future__ import annotations
@@ -80,12 +81,12 @@ def has_safe_path() -> bool:
 
 
 def fork_python(files: Mapping[int, int], work: Callable[[], object]) -> int:
-    """Fork this process, which must have one thread, and return the id of the new process.
+    """Fork this process, and return the id of the new process.
 
-    The new process gets its own process group, and calls `work` as if Python had just been started.
-    `files` maps the number of a file descriptor in the new process to the number of the descriptor
-    in this process from which it is copied. The new process ends after `work`, and never returns
-    from this function.
+    This process must have only one thread. The new process gets its own process group, and calls
+    `work` as if Python had just been started. The new process gets copies of file descriptors.
+    `files` maps the number of a copy to the number of the original descriptor in this process. The
+    new process ends after `work`, and never returns from this function.
     """
     import signal
 

@@ -109,7 +109,7 @@ def take_place(temporary: Path, path: Path) -> None:
 
 
 def write_text(stream: TextIO, text: Content) -> None:
-    """Write text, which may be encoded already, to a text stream.
+    """Write text to a text stream; the text may be encoded already.
 
     A stream that may be a terminal gets printable text; a named pipe gets the text as it is.
     """

@@ -91,7 +91,7 @@ class Unpacked(gzip.GzipFile):
 
 
 def unpacked(file: IO[bytes], name: str) -> IO[bytes]:
-    """Return the content of an open file, which may be in gzip, as a stream.
+    """Return a stream with the content of an open file; the file may be packed with gzip.
 
     Reading the stream raises OSError, EOFError or zlib.error if the gzip is damaged, and UsageError
     if the content is too large. `name` is for messages.

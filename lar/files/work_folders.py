@@ -101,8 +101,8 @@ def digits_of(text: str) -> str:
 def work_folder(beside: str | None = None, *, claim: str = "", flag: str = "") -> Iterator[str]:
     """Make a folder for this process, in `beside` or in the system's temporary folder.
 
-    `claim` is the path, given by `flag`, that this process will write when it ends. Until then, no
-    other process of lar may write the path `claim`.
+    When this process ends, it will write the path `claim`, which the user gave with `flag`. Until
+    this process has ended, no other process of lar may write the path `claim`.
 
     Raises:
         UsageError: another process has claimed the path, or keeps the folder locked.

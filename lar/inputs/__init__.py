@@ -37,7 +37,7 @@ OUTPUT = r"output_(\d{1,9})\.pb"
 
 
 class Loaded(NamedTuple):
-    """One array as read from its source, before lar finds the input of the model that it feeds.
+    """One array as read from its source, before lar finds the model's input for the array.
 
     `kind` says whether the source fixes dtype and shape of the array. An array of the `kind`
     "tensor" has its own dtype and shape. Numbers of the `kind` "text" get the dtype of the model's

@@ -31,11 +31,11 @@ _NUMBERS_FORM = "write numbers as [1.5,2,3], or rows of them as [[1,2],[3,4]]"
 class Feed:
     """The data for a model's inputs, by name and in the model's order.
 
-    Each input has an array; an input that is a sequence has a list of arrays. Optional inputs
-    without data are missing. Arrays have the input's dtype and the native byte order; they are
-    C-contiguous, aligned and writable. `notes` are warnings about data that was converted, is not
-    finite, or was generated although other inputs were given. `guessed` are names of axes without a
-    fixed size that were set to 1.
+    Each input has an array; an input that is a sequence has a list of arrays. An optional input
+    that gets no data is not in the feed. Arrays have the input's dtype and the native byte order;
+    they are C-contiguous, aligned and writable. `notes` are warnings about data that was converted,
+    is not finite, or was generated although other inputs were given. `guessed` are names of axes
+    without a fixed size that were set to 1.
     """
 
     arrays: dict[str, Any]
@@ -176,7 +176,7 @@ def drop_outer_axis(array: Array, info: TensorInfo) -> Array:
 
 
 def _check_typed(texts: Sequence[str], infos: Sequence[TensorInfo]) -> list[UsageError]:
-    """Return a warning for each folder in `texts` with expected outputs, which lar will not judge.
+    """Return a warning for each folder in `texts` whose expected outputs lar will not compare.
 
     `texts` must contain neither folders of testcases (lar judges the outputs of testcases) nor
     items of data sets.
@@ -199,7 +199,7 @@ def _check_typed(texts: Sequence[str], infos: Sequence[TensorInfo]) -> list[Usag
 
 
 def _find_subjects(given: Sequence[tuple[TensorInfo, Given]], image: ImageSettings) -> set[str]:
-    """Return the names of the inputs that image settings apply to; empty without settings."""
+    """Return the names of the inputs that image settings apply to; empty if none are given."""
     flags = images.flags_of(image)
     if not flags:
         return set()
@@ -215,7 +215,7 @@ def _find_subjects(given: Sequence[tuple[TensorInfo, Given]], image: ImageSettin
 def _fit(
     loaded: Loaded, info: TensorInfo, image: ImageSettings, is_subject: bool
 ) -> tuple[Array, UsageError | None]:
-    """Return the array that the model takes, and a warning if it was converted."""
+    """Return the array that the model takes, and a warning if lar has converted the array."""
     where, dtype = loaded.source, model_dtype(info)
     if loaded.channels:
         loaded = images.fit_channels(loaded, info, image)

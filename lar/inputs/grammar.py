@@ -8,8 +8,8 @@
           | "{" [axis *("," axis)] "}" a shape, whose data is generated.
 
 The name of a model's input may itself hold a colon (`input:0`). A text that is the path of an
-existing file or folder is taken as the path, even if it has a colon, semicolon or bracket. But a
-text that consists only of numbers is taken as numbers.
+existing file or folder is taken as the path, even if it has a colon, semicolon or bracket. A text
+that consists only of numbers is taken as numbers, even if a file has this name.
 """
 
 from __future__ import annotations

@@ -84,8 +84,8 @@ def find_misfit(shape: tuple[int, ...], info: TensorInfo) -> str:
     """Return why the model's input does not take a shape; empty if it takes the shape.
 
     A resizable input takes any shape of the same rank. If the input has 4 axes and the model fixes
-    its number of channels, this number must fit. For an input that is not resizable, every axis
-    with a fixed size must have this size.
+    its number of channels, this number must fit. If the input is not resizable, every axis of the
+    shape must have the size that the model fixes for the axis.
     """
     if info.any_rank:
         return ""
@@ -115,14 +115,14 @@ def check_shape(shape: tuple[int, ...], info: TensorInfo, where: str, hint: str 
 
 
 def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, UsageError | None]:
-    """Return an array in the model's dtype, and a warning if it was converted.
+    """Return an array in the model's dtype, and a warning if lar has converted the array.
 
-    A file that has the model's dtype, in either byte order, is fed without conversion. A file of
-    floats is converted to another floating-point type, with a warning. A file of integers is
-    converted to another integer type, with a warning, if all values fit. A .npy with elements of an
-    unnamed type is read as floats of the same size, since NumPy has no name for bfloat16. Numbers
-    without a dtype are converted to any dtype if all values fit, and floats are rounded. A
-    conversion of a file that this text does not list is refused.
+    A file that has the model's dtype is fed without conversion; its byte order does not matter. A
+    file of floats is converted to another floating-point type, with a warning. If all values fit, a
+    file of integers is converted to another integer type, with a warning. A .npy with elements of
+    an unnamed type is read as floats of the same size, since NumPy has no name for bfloat16.
+    Numbers without a dtype are converted to any dtype if all values fit, and floats are rounded.
+    All other conversions of a file are refused.
 
     Numbers without a dtype are numbers in the text of `--input`, and JSON entries without a type.
     Finite values that would become infinite do not fit. An image file without image settings must

@@ -99,7 +99,7 @@ def read_test_set(path: str, wanted: str = "") -> tuple[Loaded, ...]:
 def pick_names(names: Sequence[str], wanted: str, path: str) -> Sequence[str]:
     """Return the names of the arrays to read: all arrays, or the one that the item names.
 
-    If a file has only one array, the item may give it any name.
+    If a file has only one array, the item may give the array any name.
 
     Raises:
         UsageError: the file has no arrays, or has several arrays but no array of the given name.
@@ -173,9 +173,9 @@ def array_of_values(values: Sequence[Any]) -> Array:
 def read_json(file: IO[bytes], path: str, wanted: str = "") -> tuple[Loaded, ...]:
     """Read load_and_run's JSON: `{"name": {"shape": [2], "type": "float32", "raw": [1, 2]}}`.
 
-    `type` is the NumPy name of a dtype, or `float` or `int` for a dtype of 32 bits. Without `type`,
-    the numbers are read like numbers that are written in the text of `--input`. `raw` is a flat
-    list in C order.
+    `type` is the NumPy name of a dtype, or `float` or `int` for a dtype of 32 bits. If an entry has
+    no `type`, lar reads its numbers like numbers in the text of `--input`. `raw` is a flat list in
+    C order.
 
     Raises:
         UsageError: the file is not JSON in load_and_run's form, `raw` does not fill the shape, or a
@@ -371,7 +371,7 @@ def read_raw(file: io.BufferedReader, path: str, wanted: str = "") -> tuple[Load
 
 
 def shape_raw(loaded: Loaded, form: RawForm) -> Loaded:
-    """Return raw bytes, which are little-endian and in C order, as an array.
+    """Return an array from raw bytes, which are little-endian and in C order.
 
     Raises:
         UsageError: the dtype is unknown, or the number of bytes does not fit dtype and shape.

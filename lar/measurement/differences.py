@@ -1,11 +1,11 @@
-"""Judges whether B is slower than A; all verdicts on times in lar are made here.
+"""Judges whether B is slower than A; this module makes all verdicts of lar on times.
 
 Whole processes are compared. The speed of a process depends on where its code and its data lie in
 memory, so that two processes of one program differ by 1 % or more, even with very many samples.
 Therefore each process contributes only one value, and not one value per iteration.
 
 `compare_turns` compares programs that ran alternately. In each round, each program runs in a fresh
-process, which is called the turn of the program. From two neighbouring turns, one ratio is
+process, and the processes compute in turns. From two turns that follow each other, one ratio is
 computed: the ratio of the medians of their undisturbed iterations.
 
 `compare_pairs` compares pairs of processes; each pair has one ratio or several ratios.
@@ -59,9 +59,9 @@ class Ratios(NamedTuple):
     """For each round, the logarithm of each ratio of two neighbouring turns' times.
 
     A ratio is the variant's time divided by the baseline's time. If `are_calm`, the ratios come
-    from undisturbed iterations only. `least` has a second value for each ratio, computed without
-    the time that the slower side may have lost to other work. The values in `least` are nearer to 0
-    than the values in `rounds`.
+    from undisturbed iterations only. `least` has a second value for each ratio: the ratio after the
+    time is subtracted that the slower side may have lost to other work. The values in `least` are
+    nearer to 0 than the values in `rounds`.
     """
 
     rounds: list[list[float]]
@@ -82,7 +82,7 @@ def iterations_in_turn(seconds: float) -> tuple[int, int]:
 
 
 def centre_of_turn(turn: Turn, *, is_calm: bool) -> float | None:
-    """Return the median time of a turn's iterations, or None without iterations.
+    """Return the median time of a turn's iterations, or None if the turn has no iterations.
 
     With `is_calm`, only undisturbed iterations are used.
     """
@@ -112,8 +112,8 @@ def pair_turns(
 ) -> list[list[tuple[float, float]]]:
     """Return for each round the log ratios of neighbouring turns.
 
-    Each ratio is paired with the least value that it may have: its value without the time that the
-    slower side may have lost to other work.
+    Each ratio is paired with the least value that it may have: the ratio after the time is
+    subtracted that the slower side may have lost to other work.
     """
     theirs = {(turn.round, turn.cycle): turn for turn in baseline}
     rounds: dict[int, list[tuple[float, float]]] = {}
@@ -197,12 +197,12 @@ def is_look(processes: int) -> bool:
 
 
 def compare_turns(ratios: Ratios, comparisons: int = 1) -> Difference | None:
-    """Compare two programs by the ratios of their neighbouring turns, with `compare_pairs`.
+    """Call `compare_pairs` to compare two programs by the ratios of their neighbouring turns.
 
-    If most iterations were disturbed, a difference is accepted only in two cases. A difference
-    between disturbed programs is accepted if the ratios of more rounds have one sign than chance
-    explains. A difference between disturbed programs is also accepted if it remains without the
-    time that the slower program may have lost to other work. Time that the faster program lost does
+    If most iterations were disturbed, a difference is accepted only in two cases. First, a
+    difference is accepted if one program was slower in so many rounds that chance is an unlikely
+    cause. Second, a difference is accepted if the slower program is still slower after the time is
+    subtracted that this program may have lost to other work. Time that the faster program lost does
     not matter, since this time only makes the difference smaller.
     """
     found = compare_pairs(ratios.rounds, comparisons=comparisons)
@@ -227,7 +227,8 @@ def compare_pairs(
 
     Args:
         log_ratios: for each pair of processes, the logarithms of B's time divided by A's time.
-        usual: the usual spread of pairs, if it is known from pairs that are not compared here.
+        usual: the usual spread of pairs, computed from other pairs, or None if this spread is
+            unknown.
         comparisons: the number of comparisons that are made together.
         once: whether the pairs are judged only once, so that no pairs will be added later.
     """
@@ -256,9 +257,9 @@ def compare_groups(
 ) -> Difference | None:
     """Compare the stored times of processes of A and B; each process has one time.
 
-    `usual` is the usual spread of the times of processes, if it is known from processes that are
-    not compared here. Without `usual`, one process of A and one process of B are not judged, since
-    their spread is unknown.
+    `usual` is the usual spread of the times of processes, computed from processes that are in
+    neither A nor B, or None if this spread is unknown. If `usual` is None, and if A and B have only
+    one process each, no verdict is given, since the spread of the times is unknown.
     """
     first, second = ([math.log(time) for time in side if time > 0] for side in (a, b))
     if not first or not second:
@@ -275,7 +276,7 @@ def compare_groups(
 
 
 def usual_spread(groups: Iterable[Sequence[float]]) -> Spread | None:
-    """Return the pooled spread of the logarithms in groups, or None if it cannot be computed."""
+    """Return the spread of logarithms inside their groups, or None if the groups are too small."""
     spread = pool([spread_of(group) for group in groups])
     return spread and replace(spread, degrees=min(spread.degrees, MOST_DEGREES))
 
@@ -292,7 +293,7 @@ def judge(found: Difference, error: Spread | None, alpha: float) -> Difference:
     """Return a difference with its verdict.
 
     `error` is the standard error of the difference's log ratio. If there are too few processes for
-    a verdict, the difference is returned with the reason that it already has.
+    a verdict, the returned difference has a reason that names the number of processes.
     """
     if error is None:
         return found
@@ -376,7 +377,7 @@ def trim(values: Sequence[float]) -> tuple[list[float], list[float]]:
 
 
 def signs_agree(rounds: Sequence[Sequence[float]], alpha: float) -> bool:
-    """Return whether more rounds have one sign than chance explains with probability `alpha`.
+    """Return whether chance gives so many rounds one sign with a probability of at most `alpha`.
 
     Signs are used since a few disturbed rounds may have very large ratios: a process that shares
     its CPU is much slower for as long as it lives.

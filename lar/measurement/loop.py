@@ -1,8 +1,8 @@
 """The timed loop: the only code of lar that runs between the two clock reads around an engine.
 
-Copies of a model run at the same time, each in a thread of its own. The same thread loads, feeds
-and runs a copy, since an engine may bind data to the calling thread. Engines release Python's lock
-while they run.
+Copies of a model run at the same time, each in a thread of its own. The thread of a copy loads,
+feeds and runs the copy, since an engine may bind data to the calling thread. Engines release
+Python's lock while they run.
 
 Before each iteration, a runner may sleep, or wait until a request arrives. This is not timed. A
 sleep ends about 0.1 ms late on a quiet machine. A request must be served as soon as it arrives, and
@@ -33,7 +33,7 @@ LONGEST_SLEEP = 0.25
 
 
 class Sleeper(Protocol):
-    """The functions of a driver that read its clock or wait; see `lar.engines.driver.Driver`."""
+    """The functions that read a driver's clock or wait; see `lar.engines.driver.Driver`."""
 
     clock: Callable[[], float]
     sleep: Callable[[float], object]

@@ -131,7 +131,7 @@ def own_cgroups() -> Iterator[str]:
 
 
 def cpu_limit_of(folder: str) -> float | None:
-    """Return the CPU limit of a cgroup, as a number of CPUs, or None without a limit."""
+    """Return the CPU limit of a cgroup as a number of CPUs, or None if no limit is set."""
     first_version = [f"{folder}/cpu.cfs_{name}_us" for name in ("quota", "period")]
     quota, period = read_text(f"{folder}/cpu.max").split() or map(read_text, first_version)
     return None if quota in ("", "max", "-1") else int(quota) / int(period)
@@ -192,7 +192,7 @@ class MachineNoise:
         return True
 
     def read(self, *, is_due: bool) -> tuple[float, float, float]:
-        """Return steal, throttling by limits or heat, and frequency; an unread figure is NaN."""
+        """Return steal, throttling by limits or heat, and frequency; an unknown figure is NaN."""
         found: dict[str, float] = {}
         for kind, source in self.sources.items() if is_due else ():
             with contextlib.suppress(OSError, ValueError, IndexError):  # a CPU went offline
@@ -276,7 +276,7 @@ def read_threads_per_core(cpu: int) -> int | None:
 
 
 def read_cpu_limit() -> float | None:
-    """Return the lowest CPU limit of this process's cgroups in CPUs, or None without a limit."""
+    """Return the lowest limit of this process's cgroups, in CPUs, or None if no limit is set."""
     try:
         limits = [cpu_limit_of(folder) for folder in own_cgroups()]
     except (OSError, ValueError):
@@ -316,7 +316,7 @@ def read_memory(name: str = "MemTotal", path: str = "/proc/meminfo") -> int | No
 
 
 def read_field(path: str, name: str) -> str:
-    """Return the value of the first line `name : value` in a file; empty without such a line."""
+    """Return the value of the first line `name : value` in a file; else an empty text."""
     for line in read_text(path).splitlines():
         key, _, value = line.partition(":")
         if key.strip() == name:
@@ -343,7 +343,8 @@ def read_model_file(path: Path) -> ModelFile:
     """Return a model file's size and SHA-256; check the SHA-256 if `FILE.sha256` exists.
 
     The command `sha256sum FILE` prints the content for `FILE.sha256`. Model formats have no
-    checksum for weights, so only this check detects a flipped bit in the weights.
+    checksum for weights, so that only the check against `FILE.sha256` detects a flipped bit in the
+    weights.
 
     Raises:
         UsageError: the model file cannot be read or does not match its checksum, or the checksum
@@ -373,7 +374,7 @@ def checksum_place(model: Path) -> Path:
 
 
 def read_checksums(path: Path) -> list[str]:
-    """Return the SHA-256 in each line of a checksum file, in lower case; empty without a file.
+    """Return the SHA-256 in each line of a checksum file, in lower case; empty if no file exists.
 
     Raises:
         UsageError: the file cannot be read, is empty, or has a line without a checksum.

@@ -4,8 +4,8 @@ Linux reports the time of computing and the time of waiting without special righ
 delay is the second field of `/proc/self/task/TID/schedstat` (kernel documentation,
 scheduler/sched-stats). The run-queue delay shows disturbances by other processes far better than
 the number of context switches does. The CPU time of a thread is read from the thread's own CPU
-clock with clock_gettime(3); any thread of the process may read this clock. The clock is exact,
-while the first field of schedstat may be late by up to a tick.
+clock with clock_gettime(3); any thread of the process may read this clock. The CPU clock is exact,
+while the CPU time in the first field of schedstat may be late by up to a tick.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def usable_cores(tasks: Iterable[str]) -> int:
 
 
 def open_meter(task: str = "") -> Meter:
-    """Return a meter of this process, or of the thread with this number, after a first reading."""
+    """Make a meter of this process, or of the thread `task`; take a first reading."""
     meter = ThreadMeter((task,) if task else None)
     try:
         meter.read(ends=True)
@@ -169,7 +169,7 @@ class ThreadMeter:
         return os.stat(TASKS).st_nlink == 2 + len(self._listed)
 
     def leave_out_own(self) -> None:
-        """Exclude the work and the waiting of the calling thread so far from the next reading."""
+        """Exclude the calling thread's work and waiting until now from the next reading."""
         own = self._threads.get(self._own)
         if own is not None:
             own.delay = own.read_delay()

@@ -104,7 +104,7 @@ def measure_peak(threads: int, deadline: float | None = None) -> Peak | None:
     """Measure this machine's peak with `threads` threads, in a fresh process.
 
     The result is None if the process fails, or does not end before `deadline` on the monotonic
-    clock. A report can be made without a peak.
+    clock. If the peak is unknown, reports are made without a peak.
     """
     left = math.inf if deadline is None else deadline - monotonic()
     core = choose_core()
@@ -210,7 +210,7 @@ LONGEST_BYTES = 1 << 16
 def find_peak(threads: int, deadline: float | None = None) -> Peak | None:
     """Return the best known peak of this machine with `threads` threads; measure it if needed.
 
-    The result is None if no peak is known, and if measuring would not end before `deadline` on the
+    The result is None if no peak is known and none can be measured before `deadline` on the
     monotonic clock.
     """
     path = path_of(threads)
@@ -251,7 +251,7 @@ def is_settled(path: str, known: Sequence[Peak]) -> bool:
 
 
 def best_of(known: Sequence[Peak]) -> Peak | None:
-    """Return the best figures of all measurements as one peak, or None without measurements."""
+    """Return the best figures of all measurements as one peak, or None if `known` is empty."""
     if len(known) < 2:
         return known[0] if known else None
     flops, sizes = speeds_of(known)

@@ -374,12 +374,12 @@ def give(
     count: int,
     parts_of: Callable[[int, int, int], Iterable[float]],
 ) -> Computed | None:
-    """Return a column with each iteration's part of a reading's figure, or None without figures.
+    """Return a column with each iteration's part of the figures, or None if all figures are NaN.
 
     `ends` has the number of iterations that had ended at each reading. If a reading has no figure
     (NaN), its iterations belong to the next reading. Iterations after the last reading get NaN.
     `parts_of` takes the number of a reading, its first iteration, and the iteration after its last
-    one. In the number of a reading, readings without a figure do not count.
+    one. Only readings that have a figure are numbered.
     """
     pairs = zip(figures, ends, strict=True)
     until = array("q", (int(end) for figure, end in pairs if figure == figure))

@@ -30,7 +30,7 @@ from lar.records.summary import Cause, QueueSummary, Summary, Trust
 
 
 def summarize_queue(result: RunResult) -> QueueSummary | None:
-    """Return the summary of a run's requests, or None without requests."""
+    """Return the summary of a run's requests, or None if the run had no requests."""
     rate, samples = result.spec.pacing.rate, result.samples
     if rate is None:
         return None
@@ -119,8 +119,8 @@ def figure_to_trust(
 def cpu_is_latency(result: RunResult) -> bool:
     """Return whether the CPU time of an iteration is its latency on a quiet machine.
 
-    The CPU time is the latency for a run on one thread, if CPU time and waiting add up to the time
-    of an iteration, since then a busy machine has only added the waiting. The CPU time is not the
+    The CPU time of a run on one thread is the latency if CPU time and waiting add up to the time of
+    an iteration, since other work on the machine then adds only waiting. The CPU time is not the
     latency if the run has several threads, since one thread may spin while it waits for another
     thread. The CPU time of a single thread is not the latency if the thread may spin while it waits
     for work, if a device computes, or if heat slowed down the CPU.
@@ -176,7 +176,7 @@ def in_turn(samples: Samples, left_out: Collection[int]) -> Sequence[float]:
 def calm_median(samples: Samples) -> float | None:
     """Return the median of the undisturbed iterations, or None if too few were undisturbed.
 
-    If nothing disturbed the run, a median of a single iteration is returned too.
+    If nothing disturbed the run, the median is returned even if the run has a single iteration.
     """
     disturbed = disturbed_in(samples)
     calm = in_turn(samples, disturbed)

@@ -86,7 +86,7 @@ def join_options(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str,
 
 
 def parse_values(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
-    """Parse the values of options, each a text or a Python value such as a number, by key.
+    """Parse the values of options by key; a value is a text or a Python value such as a number.
 
     `others` are the keyword arguments of the Python function that are no options. The message for
     an unknown option may suggest one of these keyword arguments.

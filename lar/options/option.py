@@ -39,9 +39,10 @@ Writes = Literal["", "file", "folder", "stdout", "stderr"]
 
 
 class Group(NamedTuple):
-    """A heading in the help, which `lar run --help NAME` prints with the options below it.
+    """A heading in the help of `lar run`, with a group of options below the heading.
 
-    `purpose` is the purpose of each option in the group that has no `own_purpose`.
+    `lar run --help NAME` prints one heading and the options below this heading. `purpose` is the
+    purpose of each option in the group that has no `own_purpose`.
     """
 
     name: str

@@ -107,7 +107,7 @@ def is_below(path: str, folder: str) -> bool:
 
 
 def is_same(path: str, other: str) -> bool:
-    """Return whether two paths lead to one file or folder, even if it does not exist yet."""
+    """Return whether two paths lead to one file or folder, which need not exist yet."""
     file = file_at(path)
     return os.path.realpath(path) == os.path.realpath(other) or (
         file is not None and file == file_at(other)

@@ -94,7 +94,7 @@ def typed(flag: str, default: object = None) -> Condition:
 class Pairs:
     """A rule with pairs of conditions: the two conditions of a pair must not both hold.
 
-    In the message and in the hint, {first} and {second} stand for the names of the pair.
+    In the message and in the hint, {first} and {second} stand for the names of the two conditions.
     """
 
     says, flag = "{why}", "{first}"
@@ -190,8 +190,8 @@ def needs_file(
 def needs_cores(hint: str, threads: int | None = None) -> Rule:
     """Return the rule that a list of cores has a core for each thread of each model copy.
 
-    `threads` is the number of threads of a copy, for the case that no flag sets this number. In
-    this case, if `threads` is None, each copy gets an equal share of the cores.
+    If no flag sets the number of threads of a copy, this number is `threads`. If no flag sets the
+    number and `threads` is None, each copy gets an equal number of the cores.
     """
 
     def check(asked: Asked) -> None:
@@ -224,8 +224,8 @@ def read_rules(names: dict[str, Any]) -> tuple[Rule, ...]:
     lists terms under `excludes` and `others`, or under `needs` and `any_of`, or under `bans`, or
     under `alone`. Each object in `rules.json` has a reason under `why`, and may have a `hint`. A
     term is a name that is defined in the module, in `lar.options.rules` or in the table of options.
-    Some names stand for several terms. The term `NAME=VALUE,...` means that the option has one of
-    these values.
+    Some names in `rules.json` stand for several terms. The term `NAME=VALUE,...` means that the
+    option has one of these values.
     """
     known = ChainMap(names, globals(), vars(table))
     rows = json.loads(Path(names["__file__"]).with_name("rules.json").read_text())

@@ -558,7 +558,7 @@ def check_typed(options: Mapping[str, Any], typed: Mapping[str, Any], own: Colle
 
 
 def find_untyped(options: Mapping[str, Any], typed: Mapping[str, Any], own: Collection[str]) -> str:
-    """Return the first flag, with its value, that a file sets but only the user may set.
+    """Return the first flag and value that a file sets, although only the user may set the flag.
 
     The text is empty if the file sets no flag that only the user may set.
 

@@ -201,16 +201,17 @@ def describe_tried(tried: Sequence[TriedSetting]) -> str:
 def best_of(tried: Sequence[TriedSetting]) -> TriedSetting | None:
     """Return the fastest setting that is proven better; else the fastest that is likely better.
 
-    Return None if no setting with right outputs seems faster.
+    Return None if no setting with right outputs seems faster than the plain run.
     """
     likely = [each for each in tried if 0 < ratio_of(each) < 1 - LEAST_LIKELY]
     return min([*filter(is_proven, likely)] or likely, key=ratio_of, default=None)
 
 
 def ratio_of(tried: TriedSetting) -> float:
-    """Return the ratio of a setting's time to the plain run's.
+    """Return the ratio of a setting's time to the time of the plain run.
 
-    Return 0 if the setting was not measured, or if its outputs differ from the plain run's.
+    Return 0 if the setting was not measured, or if its outputs differ from the outputs of the plain
+    run.
     """
     is_right = not tried.error and tried.outputs not in ("", "different")
     return tried.difference.ratio if tried.difference and is_right else 0.0

@@ -33,7 +33,7 @@ def format_time(_: Operator, algorithm: Algorithm) -> str:
 def format_range(_: Operator, algorithm: Algorithm) -> str:
     """Format the shortest and the longest time in milliseconds, such as 0.011..0.014.
 
-    The text is empty for a single time.
+    If only one time was measured, the text is empty.
     """
     times = algorithm.times
     return f"{min(times) * 1e3:.3f}..{max(times) * 1e3:.3f}" if len(times) > 1 else ""

@@ -66,7 +66,7 @@ DEPTH = (
 
 
 def report_comparison(comparison: Comparison, *, everything: bool = False) -> Report:
-    """Return the report of a comparison with the worst tensors or, if `everything`, all tensors."""
+    """Return the report of a comparison: its worst tensors, or all tensors if `everything`."""
     columns = columns_for(comparison)
     body: list[Part] = [*describe_head(comparison)]
     body += format_culprits(comparison, columns)
@@ -195,7 +195,7 @@ def by_word(culprits: Iterable[Culprit]) -> dict[str, list[Culprit]]:
 
 
 def is_suspect(culprit: Culprit) -> bool:
-    """Return whether there is no proof of a culprit; a scale that is too coarse is a proof too."""
+    """Return whether a culprit is not proven; a scale that is too coarse proves a culprit."""
     return not (culprit.proven or culprit.is_coarse)
 
 

@@ -223,7 +223,7 @@ AnyTable = Table[Any]
 
 
 class Plot(ShortRecord):
-    """A part of a page that the text lacks: a picture, or a button that saves a file.
+    """A part of a page for which the text has nothing: a picture, or a button that saves a file.
 
     `kind` names the function in `pages/report.js` that draws the plot. `figures` are its data.
     """

@@ -62,7 +62,7 @@ def plot_points(
 
 
 def points_of(began: float, samples: Samples) -> Iterator[Point]:
-    """Yield each iteration as a point: its begin, its time, and 1 if it was disturbed."""
+    """Yield a point for each iteration: its start, its time, and 1 if it was disturbed, else 0."""
     times = samples.end_to_end
     disturbed = set(disturbed_of(times, samples.queue_delay))
     for index, seconds in enumerate(times):

@@ -21,9 +21,9 @@ class Report(Record):
     has the parts of `body`. Without `page_of_text`, the page has the first lines, the tables and
     then `plots`. `title` is the title of the page; if `title` is empty, the page is named after the
     style. Lines are wrapped to the terminal's width, except in a report that `is_for_programs`.
-    `footer` is the last line of the text; a report for programs is printed without this line.
-    `corrected` describes, only for JSON, how operators' times were scaled. `corrected` is empty if
-    the times are as recorded.
+    `footer` is the last line of the text; a report for programs is printed without this line. In
+    JSON, `corrected` describes how operators' times were scaled. `corrected` is empty if the times
+    are as recorded.
     """
 
     style: str
@@ -87,7 +87,7 @@ def describe_smallest(difference: Difference | None) -> str:
 
 
 def format_interval(interval: Interval | None, scale: float = 1.0) -> str:
-    """Return an interval as text; empty without an interval."""
+    """Return an interval as text; empty if the interval is None."""
     if interval is None:
         return ""
     return f"{scale * interval.low:.3f} to {scale * interval.high:.3f}"

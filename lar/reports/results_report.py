@@ -157,7 +157,7 @@ def cpu_median_of(row: Row) -> float | None:
 
 
 def verdict_of(row: Row) -> str | None:
-    """Return the verdict on the ratio of a row, or None without a ratio."""
+    """Return the verdict on the ratio of a row, or None if the row has no ratio."""
     if row.ratio is None:
         return None
     if row.baseline == row.name:

@@ -156,7 +156,7 @@ def format_rows(
 
 
 def feeds_in(spec: RunSpec) -> int:
-    """Return the number of items of a data set; 1 without a data set."""
+    """Return the number of items of the data set; 1 if the run has no data set."""
     return max(1, len(spec.item_names))
 
 
@@ -221,7 +221,7 @@ def format_summary(result: RunResult) -> list[str]:
 
 
 def format_profile(result: RunResult) -> list[str]:
-    """Return a line with the profile's file and the cost of profiling; empty without a profile."""
+    """Return a line with the profile's file and the cost of profiling; empty for a plain run."""
     settings = result.spec.settings
     place = PROFILE.of(settings) or PROFILE_HOST.of(settings)
     if not place or result.status != "ok":
@@ -340,7 +340,7 @@ CAUSES: Mapping[Cause, str] = {
 
 
 def format_disturbance(summary: Summary) -> list[str]:
-    """Return a line on the causes that disturbed iterations; empty without disturbances."""
+    """Return a line on the causes that disturbed iterations; empty if none was disturbed."""
     parts = (f"{count} {CAUSES[cause]}" for cause, count in summary.disturbed.items())
     return [f"note: disturbed iterations: {'; '.join(parts)}"] if summary.disturbed_count else []
 
@@ -382,7 +382,10 @@ class CaseLines:
         return lines + (self.take_row() if self.waiting else [])
 
     def take_row(self) -> list[str]:
-        """Return the line of the first waiting row; add the last lines if a test has ended."""
+        """Return the line of the first waiting row.
+
+        If the row is the last of a test, the last lines of the test follow.
+        """
         index, row = self.waiting.pop(0)
         lines = [*format_rows([(index, row)], self.spec)]
         iteration = index - self.spec.warmup_iterations

@@ -444,8 +444,8 @@ def align_points(cells: Sequence[str]) -> Cells:
 def places_of(number: str) -> int:
     """Return the number of characters after a number's decimal point.
 
-    Without a decimal point, the characters after `e` are counted. Without a decimal point and `e`,
-    the result is -1.
+    If the number has no decimal point, the characters after `e` are counted. If the number has
+    neither a decimal point nor `e`, the result is -1.
     """
     point = number.rfind(".")
     place = point if point >= 0 else number.rfind("e")

@@ -99,8 +99,8 @@ def report_tuning(result: TuneResult, *, caches: Mapping[str, str] | None = None
 
     Args:
         result: the result of the search.
-        caches: the cache files of the best candidate that are kept, by the key of the option that
-            names the file.
+        caches: those cache files of the best candidate that stay after the search, by the key of
+            the option that names the file.
     """
     table = Table(
         name="ranking",

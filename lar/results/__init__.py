@@ -181,7 +181,7 @@ def describe_machine(machine: MachineFacts) -> str:
 def options_of(spec: RunSpec) -> dict[str, str]:
     """Return the options that decide how fast a run is, by flag; a switch has the value `yes`.
 
-    An option for a file that is only written has the value `yes` too, since the file's path does
+    If an option names a file that is only written, its value is `yes`, since the file's path does
     not matter.
     """
     pacing = spec.pacing
@@ -223,7 +223,7 @@ def is_option(name: str) -> bool:
 
 
 def describe_options(facts: Mapping[str, str]) -> str:
-    """Return the options among facts as the user would type them; empty without options."""
+    """Return the options among facts as the user would type them; empty if no fact is an option."""
     return " ".join(
         name if value == "yes" else f"{name} {value}"
         for name, value in facts.items()

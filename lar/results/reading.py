@@ -50,7 +50,7 @@ NO_RESULTS = json.loads(Path(__file__).with_name("no_results.json").read_text())
 
 
 class Part(NamedTuple):
-    """Runs of one kind in a file, with a name, which is empty if the file has no other runs."""
+    """Runs of one kind in a file; their name is empty if the file has no other runs."""
 
     name: str
     results: tuple[RunResult, ...]
@@ -264,7 +264,7 @@ def paths_of(words: Sequence[str]) -> list[str]:
 
 
 def split_name(word: str) -> tuple[str, str]:
-    """Return the name and the path in `NAME=FILE`; if a file `NAME=FILE` exists, this is a path."""
+    """Return the name and the path in `NAME=FILE`; an existing file `NAME=FILE` is only a path."""
     name, equals, path = word.partition("=")
     return ("", word) if not equals or not name or os.path.lexists(word) else (name, path)
 

@@ -127,9 +127,9 @@ def compare_sides(
     """Return how new runs differ from base runs, and whether single runs or sittings were compared.
 
     All runs are trusted. A sitting is a group of runs made within minutes. Each entry of `tags` has
-    more runs of the same command. All runs of an entry were made with one version of the program.
-    Single runs may be compared if both sides met the same states of a machine, or if the two sides
-    were run on different machines.
+    stored runs of the same command that are on neither side. All runs of an entry were made with
+    one version of the program. Single runs may be compared if both sides met the same states of a
+    machine, or if the two sides were run on different machines.
     """
     if not base or not new:
         return None, "sittings"
@@ -167,7 +167,7 @@ def usual_between_sittings(tags: Sequence[Sequence[Sitting]]) -> Spread | None:
 
 
 def sittings_of(runs: Sequence[Run]) -> list[list[Run]]:
-    """Return runs in groups that were made soon after each other, oldest first."""
+    """Return groups of runs that were made soon after each other; the oldest group comes first."""
     sittings: list[list[Run]] = []
     last = None
     for run in sorted(runs, key=lambda run: run.result.started_at):
@@ -264,7 +264,7 @@ class Row:
         return min((min(run.times) for run in self.timed), default=None)
 
     def percentile(self, rank: int) -> float | None:
-        """Return a percentile of the samples, or None for too few samples or for several runs."""
+        """Return a percentile of the samples, or None for several runs or few samples."""
         if len(self.timed) != 1:
             return None
         statistics = statistics_of(self.timed[0].times)
@@ -297,7 +297,11 @@ def find_baselines(rows: Sequence[Row], varying: Sequence[str], asked: str) -> l
 
 
 def facts_asked(asked: str, varying: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Yield the facts that `asked` may mean: one fact with this value or, if `none`, no options."""
+    """Yield the facts that `asked` may mean.
+
+    The text `asked` may be the value of any varying fact. The text `none` may also mean that all
+    options are empty.
+    """
     for fact in varying:
         yield {fact: value_asked(asked, fact)}
     if asked == "none":
@@ -376,7 +380,7 @@ class SideBySide:
 def compare_results(
     named: Sequence[NamedResult], by: Sequence[str] = (), baseline: str = ""
 ) -> SideBySide:
-    """Return results side by side, with a row for each name or, with `by`, for each set of facts.
+    """Return results side by side; a row stands for a name or, if `by` is given, a set of facts.
 
     Raises:
         UsageError: no fact has a name in `by`, or no row fits `baseline`.

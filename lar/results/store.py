@@ -85,7 +85,7 @@ class Kind(NamedTuple):
 
     @property
     def unknown(self) -> str:
-        """The missing fact that a comparison needs, "model" or "machine"; else empty."""
+        """The unknown fact that prevents comparisons, "model" or "machine"; else empty."""
         if len(self.model) != SHA256_LETTERS:
             return "model"
         return "" if self.machine else "machine"
@@ -153,9 +153,9 @@ class Added(NamedTuple):
 class Selection:
     """A selection of results, which fit all conditions that are given.
 
-    `model` is a file's name or the beginning of its SHA-256. `machine` and `options` are parts of
-    the texts in these columns. `since` and `before` limit the time at which a result was stored, as
-    ISO 8601 in UTC.
+    `model` is a file's name or the beginning of its SHA-256. `machine` is a part of the text in the
+    column `machine`, and `options` is a part of the text in the column `options`. `since` and
+    `before` limit the time at which a result was stored, as ISO 8601 in UTC.
     """
 
     ids: tuple[int, ...] = ()
@@ -382,7 +382,7 @@ def columns_of(
 
 
 def make_table(connection: sqlite3.Connection) -> None:
-    """Make the table, or update an older table, whose columns are computed from its results.
+    """Make the table; update an older table, and compute its columns again from the results.
 
     `sqlar_uncompress(result, result_bytes)` of the `sqlite3` program gives the JSON of a result.
     """

@@ -40,9 +40,9 @@ Inputs: TypeAlias = "Mapping[str, Source] | Source"
 class GivenInputs:
     """Turns inputs from Python code into `--input` items, and says how messages name the inputs.
 
-    The caller knows neither the files that are made for arrays nor the flag `--input`. So `names`
-    maps each file made for an array, and the flag, to a name that the caller knows; messages use
-    this name.
+    The caller knows neither the files that are made for arrays nor the flag `--input`. Therefore
+    `names` maps the flag, and each file that is made for an array, to a name that the caller knows.
+    Messages use the names that the caller knows.
     """
 
     def __init__(self, inputs: Inputs | None, folder: Path) -> None:

@@ -421,8 +421,8 @@ def plan_setting(suggestion: Suggestion, plain: Variant, cache: str, show: Show)
 
     If the setting cannot be measured, the variant's failure says why.
 
-    If the setting needs a search for algorithms, the search is made here and fills the file
-    `cache`, which the variant reads.
+    If the setting needs a search for algorithms, this function makes the search. The search fills
+    the file `cache`, which the variant reads.
     """
     choice, name = suggestion.choice, suggestion.flags
     variant = replace(plain, name=name, values={"setting": name}, spec=None)

@@ -176,7 +176,7 @@ def check_case(sides: Sequence[Side], case: int | None) -> None:
 
 
 def describe_cases(sides: Iterable[Side], case: int) -> Iterator[str]:
-    """Yield a note for each side with several testcases, which says what testcase was compared."""
+    """For each side with several testcases, yield a note that says what testcase was compared."""
     for letter, side in zip(ascii_uppercase, sides, strict=False):
         if isinstance(side, ModelRun) and side.case_count > 1:
             one = f"{side.case_count} testcases; number {case} was compared"
@@ -211,7 +211,7 @@ def check_sides(sides: Sequence[Side], asked: Asked) -> None:
     """Refuse options that do not fit the sides, before anything is run.
 
     Raises:
-        UsageError: an option does not fit the sides; the message names its flag.
+        UsageError: an option does not fit the sides; the message names the flag of the option.
     """
     check_case(sides, asked.case)
     label = next((it.label for it in sides if isinstance(it, ModelRun) and it.label), "")
@@ -316,7 +316,7 @@ class SideRuns:
             raise
 
     def items(self) -> tuple[str, ...]:
-        """Return the names of the items in the sides' data set, or nothing without a data set.
+        """Return the names of the items in the sides' data set; empty if no side has a data set.
 
         Raises:
             UsageError: only one side has a data set, or the data sets differ in length.
@@ -502,8 +502,8 @@ def find_truth_model(asked: bool | str | os.PathLike[str], models: Iterable[str]
     """Return the model that computes the reference values, as a run on an exact engine.
 
     If the user names no model, the first model of `models` that an exact engine can read is
-    returned. For each model, files beside it with the same name and another suffix are tried too.
-    Empty names in `models` are skipped.
+    returned. If no exact engine reads a model, lar also looks for a file beside the model that has
+    the name of the model and the suffix of an exact engine. Empty names in `models` are skipped.
 
     Raises:
         UsageError: no exact engine can read any of the models, or the named model does not exist.
@@ -606,14 +606,14 @@ def compare(
             raw: compare the integers of quantised tensors, not the real numbers that they stand
                 for.
             case: the number of the testcase to compare; the default is the first testcase.
-            isolate: also run each operator of `actual` alone, on the expected values of its
-                inputs. If the user interrupts these runs of operators, the results so far are
-                returned, and their field `interrupted` is true.
+            isolate: also run each operator of `actual` alone, on the expected values of its inputs.
+                If the user interrupts the runs of single operators, the results so far are
+                returned, and the field `interrupted` of the results is true.
             only: with "outputs" (the default), the sides must match in the models' outputs. With
                 "common", the sides must match in all tensors that both sides have.
             truth: also compute reference values with an exact engine, and the error of each side
-                against these values. The value is the file of a model that computes the reference
-                values, or True. True stands for the .onnx file of a side, or for an .onnx file
+                against these values. Give the file of a model that computes the reference values,
+                or True. If `truth` is True, lar uses the .onnx file of a side, or an .onnx file
                 beside the model of a side.
             progress: a function that is called repeatedly with a few words on what is being done.
             models: the model file of sides that are dumps or arrays; lar reads names and the graph

@@ -62,8 +62,8 @@ def run_isolated(
 ) -> RunResult:
     """Make a run in a worker process.
 
-    `early` is a worker that was started in advance. If `early` already has a task, it is killed,
-    and a new worker is started.
+    `early` is a worker that was started in advance. If `early` already has a task, this worker is
+    killed, and a new worker is started.
     """
     with contextlib.ExitStack() as stack:
         if early and not early.is_free:
@@ -199,7 +199,7 @@ class Account:
             self.check_deadline()
 
     def is_late(self) -> bool:
-        """Return whether the deadline has passed, or would pass while the run is reported."""
+        """Return whether the deadline has passed, or will pass before the run is reported."""
         seconds = self.listener.report_seconds * self.slowdown
         reporting = seconds * sum(rows.count for rows in self.tables)
         return self.deadline is not None and time.monotonic() + reporting > self.deadline
@@ -278,9 +278,9 @@ class Watch(Account):
     def send(self, task: str) -> None:
         """Send the task to the worker.
 
-        Before a run is sent, this process reads the facts about the machine and the model. The
-        worker loads its libraries in the meantime, so that reading the facts disturbs no timed
-        iteration.
+        Before a run is sent, this process reads the facts about the machine and the model. While
+        this process reads the facts, the worker only loads its libraries, so that no timed
+        iteration is disturbed.
         """
         if task == "run":
             self.read_facts()
@@ -411,9 +411,10 @@ class Watch(Account):
     def give_up(self, status: Status, failure: Failure) -> None:
         """Kill the worker, and end the run with this status and failure.
 
-        If the worker's last event has arrived in the meantime, the run gets the result in this
-        event instead. But an interrupted run always has the status "interrupted", since otherwise a
-        command that makes several runs would continue.
+        If the worker has sent its last event before lar kills the worker, the result of the run is
+        the result in this event, and lar does not use `status` and `failure`. But an interrupted
+        run always has the status "interrupted", since otherwise a command that makes several runs
+        would continue.
         """
         self.worker.kill()
         self.receive_events()

@@ -120,7 +120,7 @@ def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items)
 
 
 def stopping_of(values: Mapping[str, Any]) -> Stopping:
-    """Return the conditions, set by options, that end the measuring."""
+    """Return the conditions that end the measuring, as the options set them."""
     from lar.records.run import Stopping  # few runs need it
 
     target, warmup = table.TARGET_CI.of(values), table.WARMUP.of(values)
@@ -192,7 +192,7 @@ def check_count(asked: Asked, source: Source, items: Items) -> None:
 
 
 def stack_in(values: Mapping[str, Any], items: Items) -> Items:
-    """Return the items of `--input` if it may be a data set or the data of one run.
+    """Return the items of an `--input` that may be a data set or the data of one run.
 
     A stack is one array with several items along its first axis. If the input is a stack, lar must
     find out whether it is a data set or the data of one run. If the input is certainly a data set,
@@ -346,7 +346,7 @@ def sizes_given(values: Mapping[str, Any]) -> dict[str, int]:
 
 
 def check_name(model: str) -> None:
-    """Refuse a model name that is empty or not UTF-8: a result could not hold it.
+    """Refuse a model name that is empty or not UTF-8, since results cannot store such a name.
 
     Raises:
         UsageError: the name is empty or not UTF-8.

@@ -133,7 +133,7 @@ class Member:
             self.spec, self.context = stack.enter_context(unpack_cases(self.spec, context))
 
     def feed(self, inputs: Sequence[str]) -> None:
-        """Use the files in `inputs`, which have the baseline's data, as inputs of the member.
+        """Feed the member with the files in `inputs`, which have the baseline's data.
 
         If `inputs` is empty, the member keeps its own inputs.
         """

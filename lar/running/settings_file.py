@@ -185,7 +185,7 @@ def facts_that_fit(machine: MachineFacts) -> dict[str, object]:
 def read_weights(model: str, engine: Engine) -> dict[str, str]:
     """Return the SHA-256 of each separate file that holds weights of a model, by path.
 
-    Missing or damaged files are left out: loading the model reports them.
+    Missing or damaged files are left out, since the error is reported when the model is loaded.
     """
     try:
         names = engine.files_beside(Path(model))

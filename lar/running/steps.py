@@ -8,8 +8,9 @@
           Let the engine save results from the work folder, and remove this folder.
       Move the files of the run to their final places.
 
-Each step takes the spec and the context, may change both for the next step, and returns the result
-of the next step. A step that the run does not need does nothing.
+Each step is a function of the spec and the context. A step may change the spec and the context,
+then calls the next step with them, and returns the result of the next step. A step that the run
+does not need does nothing.
 
 An engine writes files and folders during a run, such as a dumped model or dumped tensors. Each file
 or folder is written into a temporary folder beside its final place. When the run has ended without

@@ -1,4 +1,4 @@
-"""Makes the variants of a bench from command lines, each with a spec or with a failure."""
+"""Makes the variants of a bench from command lines; a variant has a spec or a failure."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def axis_of(key: str, values: object) -> Axis:
 
 
 def axes_of(vary: Mapping[str, object] | Sequence[str] | str) -> list[Axis]:
-    """Return the options, with their values, that the Python argument `vary` names.
+    """Return the options that the Python argument `vary` names, with their values.
 
     Raises:
         UsageError: an option is unknown, cannot vary or has no values.

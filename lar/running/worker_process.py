@@ -122,7 +122,8 @@ class WorkerProcess:
     def send(self, request: bytes, *, more: bool = False) -> None:
         """Write a request; close the pipe unless `more` says that further requests follow.
 
-        If the worker has died, no error is raised here, since `poll_exit` reports this later.
+        If the worker has died, this function raises no error, since `poll_exit` reports the death
+        later.
         """
         with suppress(BrokenPipeError):
             left = memoryview(request)
@@ -173,7 +174,7 @@ def above_worker_files(file: int) -> int:
 
     A new worker gets copies of some descriptors under fixed low numbers. If a descriptor that is
     still to be copied had one of the fixed numbers, the copy that gets this number would overwrite
-    it.
+    this descriptor.
     """
     try:
         return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, SAMPLE_FILE + 1)

@@ -1,1 +1,1 @@
-"""The search for the fastest settings that keep the numbers right: `lar tune`."""
+"""The search for the fastest settings whose outputs are right: `lar tune`."""

@@ -4,9 +4,9 @@
 2. Measure the first choice of each dimension, beginning with the engine that leads.
 3. Play rounds of the best candidate so far, candidates that may still beat it, and new candidates.
    New candidates are of three kinds in turn: combinations of choices that helped, other single
-   choices, and candidates that differ from the best in one choice. The third kind is needed, since
-   some choices help only together with other choices. If there is time, the engine itself searches
-   for algorithms.
+   choices, and candidates that differ from the best in one choice. lar tries candidates that differ
+   from the best in one choice, since some choices help only together with other choices. If there
+   is time, the engine itself searches for algorithms.
 4. At the end, measure the best candidate beside the plain run, until the candidate is proven to be
    faster or the time is spent.
 
@@ -86,7 +86,11 @@ class Combinations:
         return Candidate(model=self.model, choices=tuple(ordered))
 
     def singles(self) -> Iterator[Candidate]:
-        """Yield candidates with one choice: all dimensions' first choices, then second choices."""
+        """Yield candidates with one choice.
+
+        The first choices of all dimensions come first, and then the second choices of all
+        dimensions.
+        """
         for row in zip_longest(*(each.choices for each in self.space.dimensions)):
             yield from (self.make([choice.name]) for choice in row if choice)
 
@@ -270,8 +274,8 @@ class Survey:
     def ordered(self) -> list[Candidate]:
         """The candidates that may win, the best first.
 
-        Each of these candidates seems better than the plain run by at least the margin. The
-        list has the baseline too.
+        Each candidate in the list, except the baseline, seems better than the plain run by at least
+        the margin.
         """
         able = best_first(self.evidence, self.evidence.able)
         limit = -math.log1p(self.request.margin)
@@ -340,8 +344,9 @@ class Survey:
     def is_settled(self, candidate: Candidate) -> bool:
         """Return whether it is useless to measure more processes of a candidate.
 
-        Either the processes so far would have shown that the candidate beats the best candidate by
-        the margin, or the candidate has already had the most processes that are allowed.
+        Further processes are useless if the processes so far are enough to show a difference as
+        large as the margin, or if the candidate has already had the largest allowed number of
+        processes.
         """
         found = self.evidence.compare(self.best, candidate)
         if found is None:
@@ -393,7 +398,7 @@ class Survey:
         return found is not None and found.status in ("ok", "timed_out")
 
     def can_load(self, candidate: Candidate) -> bool:
-        """Return whether a candidate loads in time; loading is slow if it measures operators."""
+        """Return whether a candidate loads in time; measuring operators makes loading slow."""
         space = self.combinations[candidate.model]
         if not any(space.choices[name].measures_at_load for name in candidate.choices):
             return True
@@ -470,8 +475,9 @@ class Survey:
     def expect(self, candidate: Candidate) -> float:
         """Return the expected level of a candidate, as a logarithm like `Evidence.levels`.
 
-        The result is the level of the measured candidate that has most of these choices, and no
-        other choices, plus the effects of the missing choices.
+        Among the measured candidates that have only choices of `candidate`, the function finds the
+        one with the most choices. The result is the level of this measured candidate, plus the
+        effects of the choices that only `candidate` has.
         """
         levels, effects = self.evidence.levels, self.effects[candidate.model]
         choices = set(candidate.choices)
@@ -524,7 +530,8 @@ class Survey:
     def search_seconds(self, candidate: Candidate) -> float:
         """Return how many seconds a search will probably take.
 
-        This is the time of the model's last search. Without an earlier search, it is a guess.
+        The result is the time of the model's last search, or a guess if the model has had no
+        search.
         """
         known = [
             result.wall_seconds

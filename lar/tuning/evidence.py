@@ -1,8 +1,8 @@
 """Judges the candidates of a search by the processes that were measured.
 
 Each process gives the result of a run (`RunResult`). In one round, the processes take turns on one
-machine. One of them is the plain run of the first model. Since all processes of a round meet the
-same state of the machine, the ratio of two processes hardly depends on that state.
+machine. One process of the round is the plain run of the first model. Since all processes of a
+round meet the same state of the machine, the ratio of two processes hardly depends on that state.
 `lar.measurement.differences` decides which candidate is faster.
 
 The objective of a search is one number for each process: latency, throughput, memory or p99.
@@ -118,7 +118,7 @@ class Evidence:
         return [it for it in self.trials if it.candidate == candidate and it.kind != "search"]
 
     def fastest(self, candidate: Candidate) -> float:
-        """Return the shortest iteration of a candidate in seconds; 0 without iterations."""
+        """Return the shortest iteration of a candidate in seconds; 0 if it has no iterations."""
         times = (min(it.result.samples.end_to_end, default=0.0) for it in self.trials_of(candidate))
         return min(filter(None, times), default=0.0)
 
@@ -133,13 +133,13 @@ class Evidence:
         return [each for each in self.scores if self.fates[each] == "ok" and each in self.levels]
 
     def log_ratios(self, first: Candidate, second: Candidate) -> list[float]:
-        """Return log(objective of second / objective of first) for each round with both."""
+        """Return log(second objective / first objective) for each round with both candidates."""
         ours, theirs = self.scores.get(second, {}), self.scores.get(first, {})
         return [math.log(ours[at] / theirs[at]) for at in ours if at in theirs]
 
     @cached_property
     def levels(self) -> dict[Candidate, float]:
-        """The logarithm of each candidate's ratio to the baseline, over all its processes."""
+        """For each candidate, log(objective of the candidate / objective of the baseline)."""
         found = {each: self.compare(BASELINE, each) for each in self.scores}
         return {each: math.log(it.ratio) for each, it in found.items() if it is not None}
 
@@ -161,7 +161,7 @@ class Evidence:
     def judge(
         self, ratios: Sequence[float], candidate: Candidate, looks: int, *, once: bool = False
     ) -> Difference | None:
-        """Return the difference that a candidate's ratios show, or None without ratios.
+        """Return the difference that a candidate's ratios show, or None if there are no ratios.
 
         If there are few ratios, the spread of the model's other candidates is used too.
         """
@@ -194,10 +194,10 @@ class Evidence:
         return ratios[1:], max(1, proven)
 
     def proofs_of(self, candidate: Candidate) -> list[Difference]:
-        """Return how a candidate differs from the baseline, as judged at each look at the ratios.
+        """Return a difference from the baseline for each number of ratios at which lar judges.
 
-        Looks at fewer than `FIRST_LOOK` ratios are judged more strictly, so that all these looks
-        share the risk of error of a single look.
+        As long as there are fewer than `FIRST_LOOK` ratios, each verdict is stricter, so that all
+        these early verdicts together have only the risk of error of one verdict.
         """
         ratios, proven = self.proof_of(candidate)
         found = (
@@ -212,9 +212,9 @@ class Evidence:
         return any(each.verdict == "faster" for each in self.proofs_of(candidate))
 
     def likely(self, candidate: Candidate) -> Difference | None:
-        """Return how a candidate differs from the baseline, by a single look at all ratios.
+        """Return how a candidate differs from the baseline, judged once by all ratios.
 
-        Return None if a single look does not show that the candidate is better.
+        Return None if the ratios do not show that the candidate is better.
         """
         ratios, proven = self.proof_of(candidate)
         found = self.judge(ratios, candidate, proven, once=True)
@@ -235,7 +235,7 @@ class Evidence:
         return found is None or found.verdict != "slower"
 
     def is_excluded(self, candidate: Candidate) -> bool:
-        """Return whether a candidate failed, or contains a choice that failed alone."""
+        """Return whether a candidate failed, or has a choice that failed without other choices."""
         failed = (each for each, fate in self.fates.items() if fate != "ok")
         choices = set(candidate.choices)
         return any(
@@ -246,7 +246,7 @@ class Evidence:
 
 
 def fate_of(result: RunResult) -> Fate:
-    """Return how a process ended: its status, or "wrong" if only its numbers are wrong."""
+    """Return how a process ended: its status, or "wrong" if only its outputs are wrong."""
     return "wrong" if result.status == "failed" and result.phase == "done" else result.status
 
 

@@ -64,7 +64,7 @@ def check_deployment(space: ModelSpace) -> None:
 def write_packed(space: ModelSpace, spec: RunSpec, place: str) -> list[str]:
     """Write a model with its settings into one file, and replace an old file as a whole.
 
-    `spec` is the run of the winner. Return lines on which settings the file holds or lacks.
+    `spec` is the run of the winner. Return lines that say what settings the file holds or lacks.
 
     Raises:
         LarError: the engine has no packed models, or cannot write the file.
@@ -153,8 +153,9 @@ def find_best(survey: Survey) -> Candidate:
 
     The winner is the first candidate that is proven to be better than the plain run, or else the
     first candidate that is likely to be better. Other work on the machine may disturb the search so
-    much that no candidate is proven or likely to be better. Then the winner is the candidate with
-    the shortest iteration, if this iteration is far shorter than any iteration of the plain run.
+    much that no candidate is proven or likely to be better. If no candidate is proven or likely to
+    be better, the winner is the candidate with the shortest iteration, provided that this iteration
+    is far shorter than any iteration of the plain run.
     """
     others = [it for it in survey.ordered if it != BASELINE]
     proven = (it for it in others if survey.evidence.is_proven(it))
@@ -223,8 +224,8 @@ def shown_difference(
 ) -> Difference | None:
     """Return how a candidate differs from the plain run, or None for the plain run itself.
 
-    For the best candidate, the result may be the difference that proves, or makes likely, that the
-    candidate is better.
+    For the best candidate, the result may be the difference by which this candidate is proven to be
+    better, or likely to be better.
     """
     if candidate == BASELINE:
         return None

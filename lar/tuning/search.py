@@ -88,7 +88,7 @@ def tune(
             results.
         budget: how long to search at most: a number of seconds, "90s" or "2m". All searches with
             one session share the budget.
-        space: `quick`, `full`, or a file that lists what to try.
+        space: one of `quick` and `full`, or a file that lists what to try.
         engines: the names of the engines to try. If `engines` is empty, each model has its default
             engine.
         objective: what to minimise.

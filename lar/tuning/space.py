@@ -107,8 +107,8 @@ def choose_listed(
 ) -> tuple[Dimension, ...]:
     """Return the dimensions that a space file lists, with choices given by name or by flags.
 
-    `others` are the dimensions that other engines declare. The choices of these dimensions are
-    ignored.
+    `others` are the dimensions that other engines declare. If the space file lists a choice of
+    `others`, this choice is ignored.
 
     Raises:
         UsageError: a string is neither a choice's name nor flags, or a choice is given twice.
@@ -148,7 +148,7 @@ def find_choice(
     declared: Sequence[Dimension],
     others: Sequence[Dimension],
 ) -> Choice | None:
-    """Return the choice for a string of the space file, or None for another engine's choice.
+    """Return the choice for a string of the space file, or None if another engine has the choice.
 
     Raises:
         UsageError: the string is neither a choice's name nor flags that can be tried.
@@ -262,7 +262,7 @@ def survey_space(
     """Return the choices to try with a model on this machine, and the choices that are left out.
 
     `options` are the user's options, for all candidates. A choice that sets an option given by the
-    user is not tried. The spaces in `asked` are ignored.
+    user is not tried. The field `spaces` of `asked` is ignored.
 
     Raises:
         UsageError: the plain run of the model is refused, or the file of the space is wrong.
@@ -375,9 +375,9 @@ def find_reason(
 def find_permits(choice: Choice, known: Iterable[Dimension]) -> set[Allowed]:
     """Return the permissions that the user has to give before a choice is tried.
 
-    Flags in a file may contain several of the engine's choices, and each may need a permission. If
-    a contained choice is a part of another contained choice, only the larger choice needs a
-    permission.
+    The flags in a space file may include several of the engine's choices, and each of these choices
+    may need a permission. If all flags of one included choice also belong to a larger included
+    choice, only the larger choice needs a permission.
     """
     parts = [each for dimension in known for each in dimension.choices if each.options]
     held = [each for each in parts if each.options.items() <= choice.options.items()]
@@ -400,10 +400,10 @@ def plan_candidate(
 ) -> Variant:
     """Return the run of a candidate: a variant with its spec, or with the reason for a refusal.
 
-    `caches` has cache files by the key of the option that names the file. If `searching`
-    is true, the run fills the candidate's cache. If the file of a candidate's cache is missing, the
-    variant has no spec. In this case only the rules of options are checked, and the variant has a
-    failure if the rules refuse the run.
+    `caches` has cache files by the key of the option that names the file. If `searching` is true,
+    the run fills the candidate's cache. If the file of a candidate's cache is missing, the variant
+    has no spec. If the cache file is missing, only the rules of options are checked, and the
+    variant has a failure if the rules refuse the run.
     """
     space = spaces[candidate.model]
     options: dict[str, Any] = dict(options_of(candidate, space))
@@ -499,7 +499,7 @@ def make_request(
     asked: TuneRequest,
     engines: Collection[str] = (),
 ) -> TuneRequest:
-    """Return the request of a search for one model and its twins, with a space for each.
+    """Return the request of a search for one model in several formats, with a space for each file.
 
     Raises:
         UsageError: a model cannot be read, or no requested engine reads any of the models.
@@ -526,9 +526,9 @@ def find_engines(
 ) -> list[str]:
     """Return the engines that run a model in a search.
 
-    A requested engine runs the model if the engine reads the model's format. Without a request, the
-    engine that a run would use is returned. `all` stands for all installed engines except exact
-    engines, which are slow.
+    A requested engine runs the model if the engine reads the model's format. If no engine is
+    requested, the function returns the engine that a run would use. `all` stands for all installed
+    engines except exact engines, which are slow.
 
     Raises:
         UsageError: a requested engine does not exist, or no engine reads the model.

@@ -31,8 +31,8 @@ def start(argv: list[str], library: str = "") -> None:
 
     `argv` has the task, the engine, the driver and the file descriptors. `library` is the shared
     library of the driver (`DriverEntry`). The calling thread loads `library`, since loading may
-    change how the calling thread computes, for example with subnormal numbers. Another thread
-    imports modules at the same time. A worker that is a fork of lar's process gets only the
+    change how the calling thread computes, for example with subnormal numbers. While the library
+    loads, another thread imports modules. A worker that is a fork of lar's process gets only the
     descriptors in `argv`. When NumPy's libraries are loaded, a worker that is a fork reads the
     task, the engine, the driver and the library from a line of JSON.
     """
@@ -83,7 +83,8 @@ def import_ahead(*task: str) -> None:
 
     `task` has the names of a task, an engine and a driver, or is empty.
 
-    Errors are ignored here: the worker imports the same modules later and reports the error.
+    This function ignores errors, since the worker imports the modules again later, and then reports
+    the error.
     """
     with contextlib.suppress(BaseException):
         importlib.import_module("numpy")

@@ -658,7 +658,7 @@ def compare_runners(drivers: Sequence[Driver], outputs: Sequence[OutputSummary])
 
 
 def sources_of(driver: Driver) -> TimeSources:
-    """Return how each of the three times of a sample is measured."""
+    """Return how the end-to-end, the host and the device time of a sample are measured."""
     copied = driver.spec.copy_outputs
     end_to_end = "dispatch, wait and copy of the outputs" if copied else "dispatch and wait"
     waited = "clock around dispatch or wait, whichever is longer"

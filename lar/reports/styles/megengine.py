@@ -1,11 +1,11 @@
 """The style `megengine`: reports in the form of MegEngine's tool `profile_analyze`.
 
 For MegEngine's own file, the text equals the tool's output byte for byte, unless the tool fails.
-The tool fails if --copy-time is given but nothing was copied, and if the figures to sort or
-aggregate are unknown. An operator that took no time has infinite speed in a report of MegEngine's
-own file, and unknown speed in a report of a lar profile. In these reports, "device" means the
-processor on which the engine computes, which may be a CPU. The host dispatches operators to the
-device.
+MegEngine's tool fails if --copy-time is given but nothing was copied. MegEngine's tool also fails
+if the figures to sort or aggregate are unknown. An operator that took no time has infinite speed in
+a report of MegEngine's own file, and unknown speed in a report of a lar profile. In these reports,
+"device" means the processor on which the engine computes, which may be a CPU. The host dispatches
+operators to the device.
 """
 
 from __future__ import annotations
@@ -295,7 +295,7 @@ def record_of(
 
 
 def busiest(amounts: Iterable[Amount]) -> int:
-    """Return the sum of amounts over the steps; only the busiest thread of each step counts.
+    """Add up amounts over the steps; from each step, take only the amount of the busiest thread.
 
     Threads other than the busiest one are left out, since all threads of a step work at the same
     time.

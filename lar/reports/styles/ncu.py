@@ -91,7 +91,7 @@ def size_of(extent: tuple[int, int, int] | None) -> int | None:
 
 
 def scaled(figure: Figure, by: float, unit: str) -> Figure:
-    """Return a figure whose values are divided by `by`, in another unit."""
+    """Return a figure with the unit `unit`, whose values are those of `figure` divided by `by`."""
 
     def value(it: Shown) -> float | None:
         known: float | None = figure.value(it)

@@ -42,8 +42,8 @@ class Event(NamedTuple):
 class Row:
     """The totals of all events of one name.
 
-    `times` are in nanoseconds, or in bytes for sizes. `share` is the total of the events of this
-    name, in percent of the total of all events.
+    `times` has the figures of the events: times in nanoseconds, or sizes in bytes. `share` is the
+    total of the events of this name, in percent of the total of all events.
     """
 
     name: str
@@ -202,7 +202,7 @@ SECTIONS: Mapping[str, Section] = {
 
 
 def build(profile: Profile, options: Mapping[str, Any]) -> Report:
-    """Return the report with all sections, or with those that --view names."""
+    """Return the report with all sections, or with the sections that --view names."""
     matches = matcher_of(profile, options.get("filter"))
     lines: list[str | AnyTable] = []
     tables: list[AnyTable] = []

@@ -84,7 +84,7 @@ def describe_slowest(profile: Profile, rows: Sequence[Row]) -> str:
 
 
 def describe_bounds(kind: Row) -> str:
-    """Describe what limits an operator type, for which share of its time; empty if unknown."""
+    """Describe for what share of its time each limit slows an operator type; empty if unknown."""
     named = [
         f"{share:.0%} is {BOUNDS[bound]}"
         for bound, share in kind.bounds.items()
@@ -202,7 +202,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
 def table_of(
     profile: Profile, rows: list[Row], group: Key, unit: str, asked: Collection[str]
 ) -> Table[Row]:
-    """Return the table; its text has only the main columns and those that --columns names."""
+    """Return the table; only the main columns and the columns that --columns names are printed."""
 
     def time(
         title: str, value: Callable[[Row], float | None], *, in_text: bool = False, rank: int = 3

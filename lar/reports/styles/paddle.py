@@ -212,7 +212,7 @@ def times_column(run: TimedRun, side: Side) -> Column[TimeRow]:
 
 
 def added_columns(run: TimedRun) -> tuple[Column[TimeRow], ...]:
-    """Return the columns that Paddle lacks; the text has only those that --columns names."""
+    """Return the columns that Paddle lacks; only the columns that --columns names are printed."""
     asked = asked_for(run.options)
 
     def added(name: str, figure: Figure) -> Column[TimeRow]:
@@ -238,7 +238,7 @@ def time_table(
     layout: Layout = LAYOUT,
     notes: tuple[str, ...] = (),
 ) -> list[Table[TimeRow]]:
-    """Return a list with the table of some rows; the list is empty without rows."""
+    """Return a list with the table of some rows; the list is empty if there are no rows."""
     table = Table(name=name, title=title, columns=tuple(columns), rows=tuple(rows), notes=notes)
     unit = (f"Time unit: {run.unit}",)
     return [replace(table, layout=layout, above=unit, breaks=breaks or {})] if rows else []
@@ -247,7 +247,7 @@ def time_table(
 def under_threads(
     run: TimedRun, blocks: Mapping[int | None, Sequence[TimeRow]]
 ) -> tuple[list[TimeRow], dict[int, str]]:
-    """Return the rows of all blocks, and the title of each thread by the number of its first row.
+    """Return the rows of all blocks, and the threads' titles by the number of a thread's first row.
 
     The key of a block is a thread, or None for all threads together.
     """
@@ -550,7 +550,7 @@ HEADING = Table[None](
 
 
 class StepCost(NamedTuple):
-    """The cost of a step and of reading its input, in seconds, and the rate.
+    """The cost of a step in seconds, the cost of reading its input in seconds, and the rate.
 
     The cost of reading is None if no step has recorded it.
     """
@@ -562,7 +562,7 @@ class StepCost(NamedTuple):
 
 
 def costs_of(run: TimedRun) -> list[StepCost]:
-    """Return the cost of each timed step, including the reading of input, without profiling."""
+    """Return the cost of each timed step, which includes reading input, and excludes profiling."""
     spans = [span for span in run.profile.spans_of("phase") if span.name == "dataloader"]
     reading, batch = group_by(spans, lambda span: span.step), run.profile.facts.batch or 1
     costs = []
@@ -739,7 +739,7 @@ def operator_section(run: TimedRun) -> list[Table[TimeRow]]:
 def operator_table(
     run: TimedRun, rows: Sequence[TimeRow], titles: Mapping[int, str]
 ) -> list[Table[TimeRow]]:
-    """Return the table of operators, with `titles` above some rows, by the row's number."""
+    """Return the table of operators; `titles` maps the number of a row to the title above it."""
     columns = (
         *(THREAD, Column[TimeRow]("Level", lambda row: row.level, in_text=False)),
         name_column(NAME_WIDTH, cut_name),
@@ -759,8 +759,8 @@ def cut_name(row: TimeRow) -> str:
 def rows_of_block(run: TimedRun, places: Sequence[int]) -> list[TimeRow]:
     """Return the sorted rows of the operators that match the filter, with the rows below them.
 
-    `places` has the indices of the executions to count. Ratios are relative to all operators,
-    including those that do not match.
+    `places` has the indices of the executions to count. Ratios are relative to all operators, even
+    if an operator does not match the filter.
     """
     profile, by_name = run.profile, run.options.get("group_by") == "name"
     host_ns, disturbed = self_host_times_of(profile), disturbed_executions(profile)

@@ -73,7 +73,7 @@ def operators_of(loaded: Loaded, by_shape: bool) -> Iterator[Any]:
 
 
 def kernels_of(loaded: Loaded, by_shape: bool) -> Iterator[Any]:
-    """Yield the data of the table and of the pie chart of kernels; null without a device."""
+    """Yield the data of the table and of the pie chart of kernels; null if no device was used."""
     yield loaded.run.kernel_table
     yield loaded.run.kernel_pie
 

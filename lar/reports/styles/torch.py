@@ -4,8 +4,8 @@ The rows of the table are operators by type, the engine's calls, the user's rang
 profiling and, on a device, the kernels. Columns are 12 characters wide, and the column of names at
 most 55. All columns are right-aligned, and two spaces follow each column. A header of 13 characters
 shifts the headers after it. Sums and percentages are over all operators, even those that are not
-shown. Rows that are not operators have no percentages. Without any operator, sums and percentages
-are over all rows.
+shown. Rows that are not operators have no percentages. If no row is an operator, sums and
+percentages are over all rows.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ LAYOUT = Layout(end="  ", over=RULE, under=RULE, closing=RULE)
 class KeyAverage:
     """The sums over all calls of one name, in nanoseconds and bytes, or None if unknown.
 
-    `shapes` are the shapes of the inputs, if they distinguish rows. `saving_ns` is the time that an
-    iteration would save if the operators of this row reached their roofs. `times` has the figures
-    of single calls, on the device or, without a device, on the host.
+    `shapes` are the shapes of the inputs, if rows are grouped by shapes. `saving_ns` is the time
+    that an iteration would save if the operators of this row reached their roofs. `times` has the
+    figures of single calls, on the device or, without a device, on the host.
     """
 
     name: str
@@ -193,7 +193,7 @@ def sort_averages(rows: Sequence[KeyAverage], key: str | None, on_device: bool) 
 
 @dataclass(frozen=True, kw_only=True)
 class TableTotals:
-    """The totals below the table in nanoseconds, on which percentages are based.
+    """The totals below the table, in nanoseconds; the percentages are relative to these totals.
 
     With `of_operators`, `self_cpu_ns` is the time of operators only. `device_ns` is the time of
     kernels only, since the rows of operators include the same time.
@@ -226,9 +226,9 @@ def table_of(
 ) -> Table[KeyAverage]:
     """Return the table; `device` is the name of a device, such as CUDA.
 
-    If `device` is empty, the table has no columns for times and memory of a device. The text leaves
-    out columns without values. `unit` fixes the unit of times, one of UNITS_NS. By default CSV and
-    JSON are in microseconds.
+    If `device` is empty, the table has no columns for times and memory of a device. The printed
+    table has only the columns that have a value. `unit` fixes the unit of times, one of UNITS_NS.
+    By default CSV and JSON are in microseconds.
     """
 
     def added(name: str, figure: Figure) -> Column[KeyAverage]:
