@@ -130,6 +130,19 @@ def test_its_own_format_gives_what_the_onnx_file_gives(engine: str, tmp_path: Pa
     assert hashes(result) == hashes(run(engine, DIGITS))
 
 
+def test_weights_beside_its_own_format_are_no_link_out_of_the_folder(
+    run_lar: RunLar, tmp_path: Path
+) -> None:
+    (tmp_path / "a").mkdir()
+    model = own_model("openvino", DIGITS, tmp_path / "a")
+    weights = model.with_suffix(".bin")
+    weights.rename(tmp_path / "b.bin")
+    weights.symlink_to("../b.bin")
+    done = run_lar(str(model), "--iter", "1", code=2)
+    assert "its data is in 'digits_cnn.bin', outside the model's folder" in done.stderr
+    run_lar(str(model), "--iter", "1", "--allow-external-data", str(tmp_path), code=0)
+
+
 @pytest.mark.parametrize(("engine", "batch"), each_engine(None, 1))
 def test_what_its_own_format_holds_is_told(
     engine: str, batch: int | None, run_lar: RunLar, tmp_path: Path
