@@ -96,7 +96,9 @@ def report(arguments: argparse.Namespace) -> int:
     style = STYLES[name]
     if arguments.output:
         raise UsageError(
-            "works only with --export", "--csv, --json or --html write a report", flag="--output"
+            "works only with --export",
+            "to write a report, use --csv, --json or --html",
+            flag="--output",
         )
     paths = [arguments.profile, *filter(None, [arguments.other]), *arguments.more]
     check_paths(paths, name, style)

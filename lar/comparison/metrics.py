@@ -245,7 +245,7 @@ class PairOfBlocks:
     def add_errors(
         self, absolute: Array, actual: Array, expected: Array, bad: Array | None
     ) -> Array | None:
-        """Add the errors of a block of finite elements.
+        """Take the errors of a block into account; no element of the block is infinite or NaN.
 
         `bad` marks elements that are already known to differ.
 

@@ -43,7 +43,8 @@ class Answer:
 class Sending:
     """Collects the files of a job.
 
-    `names` maps the path of each file in the task's folder on the worker to the user's path.
+    The keys of `names` are the paths of files in the task's folder on the worker. The values are
+    the user's paths of the same files.
     `wanted` has the paths on the worker from which files may be copied back.
     """
 

@@ -93,7 +93,7 @@ def holder_of(place: str) -> str:
 
 
 def pids_of_holders(status: os.stat_result) -> Iterator[str]:
-    """Yield the ids of the processes that have a lock on a file; this process comes last.
+    """Yield the ids of the processes that have locked a file; the id of this process comes last.
 
     Raises:
         OSError: the system has no list of locks.

@@ -113,9 +113,9 @@ class Graph:
 
     The order is that of a walk back from the outputs, in which the longest branch comes first. The
     nodes have the same order for all engines that compute the same model. Fused operators and the
-    order of execution do not change this order. A dump without operators keeps its own order. For a
-    dump without operators, `constants` has the names of the tensors that are constants; constants
-    are no nodes.
+    order of execution do not change this order. If a dump names no operators, the nodes keep the
+    order in which the dump lists its tensors. For such a dump, `constants` has the names of the
+    tensors that are constants; constants are no nodes.
     """
 
     def __init__(self, dump: Dump, kinds: OperatorKinds, constants: Container[str] = ()) -> None:

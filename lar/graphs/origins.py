@@ -112,7 +112,9 @@ class ModelGraph:
         return [self.operators[place] for place in places], needed
 
     def behind(self, sources: Collection[str]) -> Iterator[str]:
-        """Yield the tensors that are computed from all sources and from no other data, in order.
+        """Yield each tensor that depends on all of `sources`, and otherwise only on constants.
+
+        The tensors have the model's order.
 
         The search stops after `MOST_COVERED` operators.
         """
@@ -184,7 +186,7 @@ class Alignment:
         return self.behind_activation(operator, found)
 
     def named_after(self, operator: DumpedOperator, slot: int) -> str:
-        """Return the output of the model's operator whose name the engine gave to this operator.
+        """Return the output of the model's operator that has the name of the engine's `operator`.
 
         The result is empty if no operator of the model has the name. If the engine used the name of
         a tensor of the model, the result is this tensor.

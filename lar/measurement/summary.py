@@ -176,7 +176,8 @@ def in_turn(samples: Samples, left_out: Collection[int]) -> Sequence[float]:
 def calm_median(samples: Samples) -> float | None:
     """Return the median of the undisturbed iterations, or None if too few were undisturbed.
 
-    If nothing disturbed the run, the median is returned even if the run has a single iteration.
+    This minimum counts only if an iteration was disturbed: an undisturbed run of one iteration has
+    a median too.
     """
     disturbed = disturbed_in(samples)
     calm = in_turn(samples, disturbed)

@@ -76,8 +76,8 @@ ENGINE_FIX = Option(
 SETTINGS = Option(
     "settings",
     READ_FILE,
-    "run with the settings that `lar tune` wrote to FILE; a flag that you type replaces FILE's "
-    "value of that flag; lar refuses a typed flag that contradicts another flag in FILE",
+    "run with the settings that `lar tune` wrote to FILE; a flag that you type replaces the same "
+    "flag in FILE; lar refuses a typed flag that contradicts a different flag in FILE",
 )
 FORCE = Switch("force", "accept a file of --settings made for another model, machine or engine")
 
@@ -430,7 +430,7 @@ PROFILE_SYSCALLS = Switch(
 RANGE_BY = Option(
     "range_by",
     Value(values.parse_range, "REGEX=NAME"),
-    "give the time of operators that match REGEX a NAME in the profile; may be given several times",
+    "show the operators whose names match REGEX as a range called NAME; may be given several times",
     repeatable=True,
 )
 
@@ -446,7 +446,8 @@ RANGE = Option(
 CHECK_VAR_VALUE = Option(
     "check_var_value",
     Value(values.parse_check_interval, "I[:J]"),
-    "fail if a variable changes after the first run; check variable J in I runs, then the next one",
+    "fail if a variable changes after the first run; after every I runs, another variable is "
+    "checked, beginning with variable number J",
 )
 CHECK_DISPATCH = Switch("check_dispatch", "fail if an operator starts no kernel on the CPU")
 DISABLE_ASSERT_THROW = Switch(

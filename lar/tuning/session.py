@@ -58,7 +58,7 @@ class Facts:
 
 
 def identity_of(machine: MachineFacts) -> tuple[object, ...]:
-    """Return the facts of a machine on which the fastest settings depend."""
+    """Return the facts that decide which settings are fastest on a machine."""
     return machine.system, machine.processor, machine.usable_cores, machine.cpu_limit
 
 

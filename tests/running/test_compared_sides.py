@@ -76,7 +76,8 @@ def test_operators_of_sides_are_prepared_once(tmp_path: Path) -> None:
         runs = SideRuns([side_of(model), side_of(folder)], Asked(), stack)
         assert runs.operators_of(0) is runs.operators_of(0)
         assert not isinstance(runs.operators_of(0), str)
-        assert runs.operators_of(1).startswith("B is a dump that does not name the model and")
+        problem = "B is a dump that does not name the model and"
+        assert str(runs.operators_of(1)).startswith(problem)
     elsewhere = Asked(make_on=lambda *_: pytest.fail("it is run"))
     with contextlib.ExitStack() as stack:
         runs = SideRuns([side_of(model)], elsewhere, stack)
