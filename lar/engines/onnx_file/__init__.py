@@ -40,8 +40,7 @@ class OnnxFileEngine(Engine):
     def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
         from lar.engines.onnx_file.fields import check_external_data
 
-        allowed = str(settings.get("allow_external_data", ""))
-        check_external_data(path, allowed.splitlines())
+        check_external_data(path, str(settings.get("allow_external_data", "")).splitlines())
 
 
 def by_format(of_onnx: Method, place: str) -> Method:
@@ -92,8 +91,7 @@ class OwnFormatEngine(OnnxFileEngine):
         return f"pip install 'lar[{self.name}]'"
 
     def read_model_at(self, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> ModelInfo:
-        of_format = OnnxFileEngine if is_onnx(path) else Engine
-        return of_format.read_model_at(self, path, shapes)
+        return (OnnxFileEngine if is_onnx(path) else Engine).read_model_at(self, path, shapes)
 
     def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
         if is_onnx(path):

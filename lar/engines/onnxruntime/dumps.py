@@ -320,8 +320,7 @@ class SessionIsolation(Isolation):
             return join_blocks(array)
         if name in self.blocked and self.is_looped(name) and array.ndim == 4:
             block = self.graph.block
-            shape = split_blocks(array, block).shape
-            return join_blocks(to_blocked(array, f"nchw{block}c", shape))
+            return join_blocks(to_blocked(array, f"nchw{block}c", split_blocks(array, block).shape))
         return np.asarray(array, order="C")
 
     def as_dumped(self, name: str, parts: Iterable[Part | Unheld]) -> Array:
