@@ -172,10 +172,9 @@ def limit_of(what: str) -> int | None:
     """
     try:
         with open("/proc/self/limits", "rb", buffering=0) as file:
-            soft = file.read(4096).partition(f"Max {what}".encode())[2].split()[0]
-    except (OSError, IndexError, MemoryError):
+            return int(file.read(4096).partition(f"Max {what}".encode())[2].split()[0])
+    except (OSError, IndexError, MemoryError, ValueError):  # ValueError: "unlimited"
         return None
-    return None if soft == b"unlimited" else int(soft)
 
 
 def says_out_of_memory(text: str) -> bool:
@@ -185,10 +184,8 @@ def says_out_of_memory(text: str) -> bool:
 
 def out_of_address_space(limit: int) -> LarError:
     """Return the error for a process that has reached the limit of its address space."""
-    return LarError(
-        "out of memory: the limit of the address space is reached",
-        f"the limit is {limit >> 20} MiB: raise it with ulimit -v unlimited",
-    )
+    hint = f"the limit is {limit >> 20} MiB: raise it with ulimit -v unlimited"
+    return LarError("out of memory: the limit of the address space is reached", hint)
 
 
 def memory_error(error: BaseException) -> LarError | None:
@@ -217,12 +214,10 @@ def is_nearly_used(limit: int) -> bool:
 
     If little address space is left, a library may fail to load, which may cause any error.
     """
-    try:
-        with open("/proc/self/status", "rb") as file:
-            peak = next(int(line.split()[1]) << 10 for line in file if line.startswith(b"VmPeak"))
-    except (OSError, StopIteration):
-        return False
-    return limit - peak < LARGE_LIBRARY_BYTES
+    with contextlib.suppress(OSError, StopIteration), open("/proc/self/status", "rb") as file:
+        peak = next(int(line.split()[1]) << 10 for line in file if line.startswith(b"VmPeak"))
+        return limit - peak < LARGE_LIBRARY_BYTES
+    return False
 
 
 def printable(text: str, kept: str = "") -> str:
@@ -235,10 +230,7 @@ def printable(text: str, kept: str = "") -> str:
         return text
     import json  # slow to import, and most texts need no escape
 
-    return "".join(
-        letter if letter.isprintable() or letter in kept else json.dumps(letter)[1:-1]
-        for letter in text
-    )
+    return "".join(it if it.isprintable() or it in kept else json.dumps(it)[1:-1] for it in text)
 
 
 def printable_lines(text: str) -> str:

@@ -163,7 +163,9 @@ def find_left_out(paired: Paired) -> Iterator[LeftOut]:
         for tensor, reason in index.left_out.items():
             yield LeftOut(side=name, name=tensor, reason=reason, is_output=tensor in index.outputs)
         for node in graph.outputs:
-            reason = f"{paired.names[1 - side]} has no such output"
+            other = paired.graphs[1 - side].dump.index
+            has = "'s dump lacks it" if node.name in other.outputs else " has no such output"
+            reason = f"{paired.names[1 - side]}{has}"
             if not drawn.isdisjoint({node, paired.twins.originals.get(node, node)}):
                 reason = "it is computed from random numbers"
             elif paired.pair_of(node):

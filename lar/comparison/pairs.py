@@ -21,7 +21,7 @@ from lar.comparison.rounding import Explain, Rounding, worst_channel_of
 from lar.dumps import Array, DumpedTensor, Stored
 from lar.dumps.excerpts import STATISTICS, as_printed
 from lar.graphs import UNKNOWN_STEPS
-from lar.graphs.graph import LOOPS, Graph, Node, is_end, name_of, results_of, sources_of
+from lar.graphs.graph import LOOPS, Graph, Node, is_end, name_of, region_of, results_of, sources_of
 from lar.graphs.matching import BITS, ConstantPair, Pair, Twins
 from lar.graphs.signatures import (
     Elements,
@@ -331,13 +331,28 @@ class Paired:
             progress(f"{number} of {len(pairs)} tensors compared")
             sources = [self.found(it) for it in self.sources(pair) if it.actual in self.compared]
             found = self.measure.measure_pair(pair, sources, self.measure.rounding)
-            random = (graph.random for graph in self.graphs)
-            if not found.passed and any(map(set.__contains__, random, pair[:2])):
+            if not found.passed and self.is_drawn(pair):
                 self.drawn.append(pair)
             else:
                 self.compared[pair.actual] = replace(found, is_output=pair.actual in self.outputs)
         for node in (node for pair in self.drawn for node in pair[:2]):
             del self.by_node[node]
+
+    def is_drawn(self, pair: Pair) -> bool:
+        """Return whether the random numbers of a side may be why a pair differs.
+
+        They are not the reason if the operators between the pair and its sources draw no numbers,
+        and if all sources are equal.
+        """
+        random = (graph.random for graph in self.graphs)
+        if not any(map(set.__contains__, random, pair[:2])):
+            return False
+        before = [self.compared.get(it.actual) for it in self.sources(pair)]
+        draws = any(
+            not graph.drawing.isdisjoint(region_of(node, self.by_node))
+            for node, graph in zip(pair[:2], self.graphs, strict=True)
+        )
+        return draws or not all(it and it.figures and it.figures.identical for it in before)
 
     def found(self, pair: Pair) -> TensorComparison:
         return self.compared[pair.actual]

@@ -231,8 +231,9 @@ class Rounding:
         steps = [*by_side[0], *by_side[1]]
         weights = [*map(self.quantised_weights, (0, 1), regions)]
         # If the quantised weights of one side are not known, the weights count as equal, provided
-        # that both sides are quantised.
-        alike = weights[0] == weights[1] if all(weights) else all(by_side)
+        # that both sides are quantised, or none.
+        is_known = all(weights) or not any([*weights, *by_side])
+        alike = weights[0] == weights[1] if is_known else all(by_side)
         taken = {bits for side in weights for bits, _ in side}
         quantised = [f"int{bits}" for bits in (*(it.bits for it in steps), *taken) if bits <= 16]
         # For factors that are quantised tensors, their steps give the error.

@@ -105,16 +105,12 @@ def match_names(pairs: Sequence[tuple[str, str]], items: Sequence[str]) -> dict[
     for shorten in (str, os.path.basename):
         labelled = {shorten(name): label for name, label in pairs}
         is_clear = shorten is str or len(labelled) == len(pairs)
-        for called in (str, without_suffix):
+        for called in (str, lambda name: os.path.splitext(name)[0]):
             known = {called(item): item for item in items}
             found = {known[name]: label for name, label in labelled.items() if name in known}
             if found and is_clear and len(known) == len(items):
                 return found
     return {}
-
-
-def without_suffix(name: str) -> str:
-    return os.path.splitext(name)[0]
 
 
 def class_of(text: str, path: str) -> int:

@@ -113,10 +113,9 @@ def read_list(path: str) -> list[str]:
     Raises:
         UsageError: the list cannot be read, is empty, or names a file that does not exist.
     """
-    lines = read_lines(path, "--input", what="list")
     home = os.path.dirname(path)
     files = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_lines(path, "--input", what="list"), start=1):
         if not line or line.startswith("#"):
             continue
         file = os.path.join(home, line)

@@ -138,9 +138,8 @@ def transform(expression: str, data: Array, info: TensorInfo) -> Array:
             raise ValueError(f"it gives {result.dtype}, which is not a number type")
         return cast_rounded(result, dtype)
     except Exception as error:
-        problem = f"{type(error).__name__}: {first_line(error)}"
         hint = "it is a Python expression on data, a NumPy array, and np"
-        raise UsageError(problem, hint, flag=flag) from None
+        raise UsageError(f"{type(error).__name__}: {first_line(error)}", hint, flag=flag) from None
 
 
 def image_settings(

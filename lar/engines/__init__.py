@@ -219,8 +219,7 @@ def engine_for(model: Path, asked: str | None) -> Engine:
         if found is not None and found not in engine.formats:
             able = ", ".join(each.name for each in engines_for(found))
             problem = f"a model in the {found.name} format, which {engine.title} does not read"
-            hint = f"leave out --engine, or give --engine {able}"
-            raise UsageError(problem, hint, subject=model)
+            raise UsageError(problem, f"leave out --engine, or give --engine {able}", subject=model)
         return engine
     found, named = formats_of(model, head)
     if found is not None and named is not None and found != named:

@@ -87,10 +87,9 @@ def thread_choices(
         for option, ending in options:
             yield set_to(option, count, f"{count} threads{ending}", for_full=for_full)
     if binds and most > 1:
-        ids = ",".join(map(str, cores))
         bound: dict[str, OptionValue] = {
             table.MULTITHREAD.key: most,
-            table.MULTI_THREAD_CORE_IDS.key: ids,
+            table.MULTI_THREAD_CORE_IDS.key: ",".join(map(str, cores)),
         }
         yield Choice(name=f"{most} bound threads", options=bound)
 
@@ -117,13 +116,12 @@ def dimensions_in(
     `traits` are properties of the model that choices may need. `special` has the choices of the
     dimensions that `dimensions.json` cannot describe.
     """
-    rows = json.loads((folder / "dimensions.json").read_text())
     here = {*site.instruction_sets, site.device.partition(":")[0], *traits}
     return tuple(
         Dimension(name=name, choices=tuple(special[name]))
         if name in special
         else dimension_of(name, given, site, here)
-        for name, given in rows.items()
+        for name, given in json.loads((folder / "dimensions.json").read_text()).items()
     )
 
 

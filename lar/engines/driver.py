@@ -317,8 +317,9 @@ class Driver(abc.ABC):
 
         The result is None if lar does not know the engine's error.
         """
-        fits = not isinstance(error, Misfit)
-        return None if fits else UsageError(str(error), subject=self.spec.model)
+        return (
+            UsageError(str(error), subject=self.spec.model) if isinstance(error, Misfit) else None
+        )
 
     def copy_outputs(self) -> None:
         """Copy the outputs of the last iteration to the host.

@@ -200,9 +200,8 @@ def check_waits(profile: Profile) -> None:
     """
     for each in profile.executions:
         if not 0 <= (each.wait_ns or 0) <= each.duration_ns:
-            name = profile.operators[each.operator].name
             problem = "ends before it begins to compute, or computes before it begins"
-            raise ValueError(f"{name} {problem}")
+            raise ValueError(f"{profile.operators[each.operator].name} {problem}")
 
 
 def writer_of(data: bytes) -> Engine | None:

@@ -100,7 +100,6 @@ def read_input(
         UsageError: the path is one that `open_input` refuses, or the file cannot be read or does
             not fit into memory.
     """
-    refusal = partial(error, flag=flag, subject=path)
     with open_input(path, flag, what=what, error=error, limit=limit) as file:
         try:
             content: bytes | None = file.read()
@@ -108,9 +107,9 @@ def read_input(
             raise cannot_read(path, failure, flag, error=error) from None
         except MemoryError:
             hint = f"check that it is the right {what}"
-            raise refusal("does not fit into memory", hint) from None
+            raise error("does not fit into memory", hint, flag=flag, subject=path) from None
     if content is None:  # some files of /proc have no data yet
-        raise refusal(*NOT_REGULAR)
+        raise error(*NOT_REGULAR, flag=flag, subject=path)
     return content
 
 

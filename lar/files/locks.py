@@ -38,13 +38,12 @@ def locked(
         UsageError: another program still holds a lock that is needed.
     """
     seconds = PATIENCE_SECONDS * (needed or place not in LOCKED) if seconds is None else seconds
-    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with contextlib.ExitStack() as stack:
         is_free = True
         with contextlib.suppress(OSError):
             file = os.open(place, os.O_RDONLY | os.O_NONBLOCK)  # no wait at a pipe
             stack.callback(os.close, file)
-            is_free = take_lock(file, kind, seconds)
+            is_free = take_lock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, seconds)
         (LOCKED.discard if is_free else LOCKED.add)(place)
         if needed and not is_free:
             raise UsageError(f"{holder_of(place)} has locked it", hint, flag=flag, subject=place)

@@ -89,9 +89,8 @@ def make_temporary(path: Path) -> Path:
     Raises:
         OSError: the file cannot be made.
     """
-    mode = 0o666  # the umask removes some bits
-    if path.is_file():
-        mode = stat.S_IMODE(path.stat().st_mode) | stat.S_IWUSR
+    # The umask removes some bits of 0o666.
+    mode = stat.S_IMODE(path.stat().st_mode) | stat.S_IWUSR if path.is_file() else 0o666
     temporary = path.with_name(prefix_of_owner() + os.urandom(8).hex())
     temporary.touch(mode, exist_ok=False)
     return temporary
@@ -147,8 +146,7 @@ def open_for_writing(path: Path) -> None:
 
 def is_stdout(name: str) -> bool:
     """Return whether a file name, such as /dev/stdout, stands for standard output."""
-    try:
-        there, stdout = os.stat(name), os.fstat(1)
-    except OSError:
-        return False
-    return os.path.samestat(there, stdout) and not stat.S_ISCHR(stdout.st_mode)
+    with contextlib.suppress(OSError):
+        stdout = os.fstat(1)
+        return os.path.samestat(os.stat(name), stdout) and not stat.S_ISCHR(stdout.st_mode)
+    return False

@@ -76,8 +76,7 @@ def host() -> str:
     a network device, the id of the boot is used instead. If the id of the boot is used, lar does
     not recognise files that it left before a reboot.
     """
-    devices = sorted(NETWORK.glob("*/device"))
-    places = [MACHINE_ID, *(each.with_name("address") for each in devices)]
+    places = [MACHINE_ID, *(each.with_name("address") for each in sorted(NETWORK.glob("*/device")))]
     identity = " ".join(filter(None, map(read_line, places))) or read_line(BOOT_ID)
     space = ""
     with contextlib.suppress(OSError):
@@ -133,8 +132,7 @@ def remove_leftovers(where: str) -> dict[str, str]:
     living: dict[str, str] = {}
     with contextlib.suppress(OSError):
         for path in [entry.path for entry in os.scandir(where)]:
-            owned = OWNED.fullmatch(os.path.basename(path))
-            if owned is None or owned[3] != host():
+            if not (owned := OWNED.fullmatch(os.path.basename(path))) or owned[3] != host():
                 continue
             if start_of(int(owned[1])) == int(owned[2]):
                 living[path] = owned[1]

@@ -129,7 +129,8 @@ class Graph:
         self.nodes_by_key = self.make_nodes()
         self.nodes = self.put_in_order()
         self.outputs = self.find_outputs()
-        self.random = self.find_random()
+        self.drawing = self.find_random()
+        self.random = with_results(self.drawing)
 
     def find_constants(self) -> set[str]:
         """Return the keys of constants, and of tensors that are computed from constants only.
@@ -214,10 +215,9 @@ class Graph:
         return list(dict.fromkeys(outputs))
 
     def find_random(self) -> set[Node]:
-        """Return the nodes of random numbers, and all nodes that are computed from them."""
+        """Return the nodes of operators that draw random numbers."""
         made = ((node, node.operator) for node in self.nodes if node.operator)
-        drawn = [node for node, maker in made if maker.type.lower() in self.kinds.random]
-        return with_results(drawn)
+        return {node for node, maker in made if maker.type.lower() in self.kinds.random}
 
     @property
     def present(self) -> list[Node]:

@@ -86,8 +86,7 @@ def check_memory(byte_count: int, where: str) -> None:
         UsageError: the machine has less memory than `byte_count`.
     """
     if byte_count > memory_bytes():
-        problem = f"needs {byte_count} bytes, more than this machine's memory"
-        raise input_error(where, problem, LESS)
+        raise input_error(where, f"needs {byte_count} bytes, more than this machine's memory", LESS)
 
 
 @cache  # it is called for each item of a data set

@@ -91,8 +91,7 @@ def feed_of(
         left = [info for info in infos if info.name not in made and not info.optional]
         if left and texts and not generates:
             names = ", ".join(info.name for info in left)
-            hint = model_inputs.hint_to_generate(left[0])
-            raise input_error("", f"nothing feeds {names}", hint)
+            raise input_error("", f"nothing feeds {names}", model_inputs.hint_to_generate(left[0]))
         for info in left:
             array, record = _generate(info.name, info, sizes.shape_of(info), spec)
             made[info.name] = [(array, record)]

@@ -94,8 +94,7 @@ def items_of(texts: Sequence[str | Item], names: Sequence[str] = ()) -> tuple[It
         if not isinstance(text, str):
             items.append(text)
             continue
-        parts = split_items(text)
-        if not parts:
+        if not (parts := split_items(text)):
             raise UsageError("the text is empty", FORMS, flag="--input")
         items += [item_of(part, names) for part in parts]
     return tuple(items)
@@ -135,8 +134,7 @@ def place_of(text: str, names: Sequence[str] = ()) -> tuple[str, str]:
 
     `names` are the names of the model's inputs.
     """
-    known = [len(name) for name in names if text.startswith(f"{name}:")]
-    end = max(known, default=text.find(":"))
+    end = max([len(name) for name in names if text.startswith(f"{name}:")], default=text.find(":"))
     if end < 0 or text.startswith(("[", "{")) or _is_numbers(text) or os.path.exists(text):
         return "", text
     return text[:end].strip(), text[end + 1 :].strip()

@@ -59,8 +59,7 @@ def find_named(name: str, infos: Sequence[TensorInfo]) -> TensorInfo | None:
     The name `s[0]` stands for the sequence `s`.
     """
     whole = name.rpartition("[")[0]
-    found = (it for it in infos if it.name == name or (it.sequence and it.name == whole))
-    return next(found, None)
+    return next((it for it in infos if it.name == name or (it.sequence and it.name == whole)), None)
 
 
 def input_of(loaded: Loaded, given: str, infos: Sequence[TensorInfo]) -> TensorInfo:
@@ -69,9 +68,8 @@ def input_of(loaded: Loaded, given: str, infos: Sequence[TensorInfo]) -> TensorI
     Raises:
         UsageError: no input has this name or position.
     """
-    own = loaded.name
-    if given or loaded.name_binds or find_named(own, infos):
-        return input_named(given or own, infos, loaded.source)
+    if given or loaded.name_binds or find_named(loaded.name, infos):
+        return input_named(given or loaded.name, infos, loaded.source)
     if loaded.position is None:
         return input_named("", infos, loaded.source)
     if loaded.position >= len(infos):
@@ -175,8 +173,7 @@ def form_of(info: TensorInfo, where: str) -> RawForm:
         UsageError: an axis of the input has no fixed size.
     """
     if None in info.shape or info.any_rank:
-        problem = f"needs a shape: input {info.name} is {info.shape_text}"
-        raise input_error(where, problem, RAW_HINT)
+        raise input_error(where, f"needs a shape: input {info.name} is {info.shape_text}", RAW_HINT)
     return RawForm(info.dtype, tuple(size or 0 for size in info.shape))
 
 
@@ -203,8 +200,9 @@ class AxisSizes:
         places = [place_of(info, at) for info, at in axes]
         for name in {*given} - {*names, *parts, *places}:
             known = ", ".join(names) or ", ".join(places[:4]) or "none"
-            problem, hint = "no input has such an axis", f"axes are {known}"
-            raise input_error(name, problem, hint, flag="--shape")
+            raise input_error(
+                name, "no input has such an axis", f"axes are {known}", flag="--shape"
+            )
 
     def learn(self, info: TensorInfo, shape: Sequence[int]) -> None:
         """Record the sizes of the axes of an array that an input is fed with.
@@ -227,8 +225,7 @@ class AxisSizes:
         """
         if info.any_rank:
             what = "a sequence" if info.sequence else "which may have any number of axes"
-            problem = f"nothing feeds {info.name}, {what}"
-            raise input_error("", problem, hint_to_generate(info))
+            raise input_error("", f"nothing feeds {info.name}, {what}", hint_to_generate(info))
         return tuple(self.size_at(info, at) for at in range(len(info.shape)))
 
     def size_at(self, info: TensorInfo, at: int) -> int:
@@ -289,8 +286,7 @@ def hint_at_sizes(infos: Sequence[TensorInfo], guessed: Sequence[str]) -> str:
     if EXAMPLE_SIZE not in examples.values():
         return ""
     sizes = AxisSizes(infos, examples)
-    shapes = {info.name: format_shape(sizes.shape_of(info)) for info in infos if info.shape}
-    items = ";".join(f"{name}:{shape}" for name, shape in shapes.items())
+    items = ";".join(f"{it.name}:{format_shape(sizes.shape_of(it))}" for it in infos if it.shape)
     typed = ",".join(f"{name}={size}" for name, size in examples.items())
     taken = f"lar took {', '.join(guessed)} as 1, which may be too small"
     return f"{taken}: give their sizes, as --shape {typed!r} or --input {items!r}"

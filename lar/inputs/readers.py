@@ -90,8 +90,7 @@ def read_test_set(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     if wanted:
         hint = "leave out the name, or name one of the folder's .pb files"
         raise input_error(path, "is a folder, which names its inputs itself", hint)
-    found = numbered(path, INPUT)
-    if not found:
+    if not (found := numbered(path, INPUT)):
         raise input_error(path, "is a folder without input_0.pb", FORMS)
     return tuple(loaded for _, file in found for loaded in read_path(file))
 
@@ -382,9 +381,8 @@ def shape_raw(loaded: Loaded, form: RawForm) -> Loaded:
         raise input_error(loaded.source, str(error), RAW_HINT) from None
     promised = math.prod(form.shape) * dtype.itemsize
     if promised != loaded.array.size:
-        problem = f"holds {loaded.array.size} bytes"
-        wanted = f"{form.dtype} of shape {format_shape(form.shape)} takes {promised}"
-        raise input_error(loaded.source, f"{problem}, {wanted}", RAW_HINT)
+        needs = f"{form.dtype} of shape {format_shape(form.shape)} takes {promised}"
+        raise input_error(loaded.source, f"holds {loaded.array.size} bytes, {needs}", RAW_HINT)
     return Loaded(loaded.array.view(dtype).reshape(form.shape), loaded.source)
 
 

@@ -73,8 +73,7 @@ class LoggedChoice:
     @property
     def text(self) -> str:
         """The shapes as text for the user, such as {1,16,8,8} {32,16,3,3} -> {1,32,8,8} Float32."""
-        given = [Operand(shape, (), self.dtype) for shape in self.shapes if shape]
-        return caches.format_operands(given)
+        return caches.format_operands([Operand(it, (), self.dtype) for it in self.shapes if it])
 
 
 def choices_in(log: str) -> list[LoggedChoice]:
@@ -570,8 +569,7 @@ class Steps:
         listener, folder = StepListener(Listener()), Path(context.work_folder) / "outputs"
         context = replace(context, outputs_folder=str(folder))
         result = self.execute(f"the trial of {name} algorithms", spec, context, listener)
-        log = listener.log.decode(errors="replace")
-        return Tried(choices_in(log), result.outputs, folder)
+        return Tried(choices_in(listener.log.decode(errors="replace")), result.outputs, folder)
 
     def with_cache(self, cache: AlgorithmCache, name: str) -> tuple[RunSpec, RunContext]:
         """Return the spec and the context of the run, with another cache file and work folder."""
@@ -580,8 +578,7 @@ class Steps:
         path = folder / "given.cache"
         path.write_bytes(bytes_of(cache))
         settings = {**self.spec.settings, table.FAST_RUN_ALGO_POLICY.key: str(path)}
-        context = replace(self.context, work_folder=str(folder))
-        return replace(self.spec, settings=settings), context
+        return replace(self.spec, settings=settings), replace(self.context, work_folder=str(folder))
 
     def execute(
         self, name: str, spec: RunSpec, context: RunContext, listener: Listener

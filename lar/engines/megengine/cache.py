@@ -455,8 +455,7 @@ def pick_entry(cache: AlgorithmCache, operator: str, algorithm: str) -> Algorith
     """
     meant = find_operator(cache, operator)
     exact = [each for each in meant.algorithms if each.name == algorithm]
-    part = algorithm.lower()
-    found = exact or [each for each in meant.algorithms if part in each.name.lower()]
+    found = exact or [it for it in meant.algorithms if algorithm.lower() in it.name.lower()]
     hint = f"algorithms: {', '.join(each.name for each in found or meant.algorithms)}"
     problem = f"{algorithm!r} means {len(found)} algorithms of {meant}, not one"
     return {meant.place: with_first(meant.algorithms, the_one(found, problem, hint))}

@@ -146,8 +146,7 @@ def signs_of_handing_over(profile: Profile) -> Iterator[Sign]:
 def is_plain_convolution(operator: ProfiledOperator) -> bool:
     """Return whether an operator is a float32 convolution in the layout nchw."""
     layout = operator.parameters.get("format", "NCHW")
-    is_plain = KINDS.kind_of(operator.type) == "conv" and layout == "NCHW"
-    return is_plain and is_of_floats(operator)
+    return KINDS.kind_of(operator.type) == "conv" and layout == "NCHW" and is_of_floats(operator)
 
 
 def is_of_floats(operator: ProfiledOperator) -> bool:
@@ -159,8 +158,7 @@ def is_heavy(operator: ProfiledOperator) -> bool:
 
 
 def is_quantised(operator: ProfiledOperator) -> bool:
-    facts = (*operator.inputs, *operator.outputs)
-    return any(each.dtype.startswith("Quantized") for each in facts)
+    return any(each.dtype.startswith("Quantized") for each in (*operator.inputs, *operator.outputs))
 
 
 def is_of_mkl(operator: ProfiledOperator) -> bool:

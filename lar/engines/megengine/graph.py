@@ -228,13 +228,12 @@ class GraphIsolation(Isolation):
 
     def compute(self, output: str, values: Mapping[str, Array]) -> Array:
         api, tools, graph = self.driver.graph_api, self.driver.tools, self.driver.graph
-        wanted = self.variable(output)
+        replaced = self.variable(output)
         taken = {self.variable(name): array for name, array in values.items()}
         nodes = {
             variable: self.driver.input_node(variable.comp_node, variable.dtype, array.shape)
             for variable, array in taken.items()
         }
-        replaced = wanted
         # Replace one at a time, the last first, as one variable may be computed from another.
         for variable in sorted(nodes, key=self.places.__getitem__, reverse=True):
             (replaced,) = tools.replace_vars([replaced], {variable: nodes[variable].outputs[0]})

@@ -140,8 +140,7 @@ class LiteDriver(MegEngineDriver):
         device = names.get(number.value, f"device type {number.value}")
         if device != self.spec.device:
             problem = f"the model is on {device}, not on {self.spec.device}: its file asks for that"
-            is_cuda = device.startswith("cuda")
-            hint = "give --cuda" if is_cuda else "pack it again for this device"
+            hint = "give --cuda" if device.startswith("cuda") else "pack it again for this device"
             raise UsageError(problem, hint, subject=self.spec.model)
 
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -213,8 +212,7 @@ class LiteDriver(MegEngineDriver):
             raise self.failure()
 
     def failure(self) -> Exception:
-        message = self.lite.base._lib.lib.LITE_get_last_error()
-        return RuntimeError(message.decode(errors="replace"))
+        return RuntimeError(self.lite.base._lib.lib.LITE_get_last_error().decode(errors="replace"))
 
 
 def load_from_path(driver: LiteDriver) -> None:
@@ -253,12 +251,9 @@ def load_shared(driver: LiteDriver) -> None:
     model = driver.model_file
     packed = open_packed(model) if is_packed(model) else None
     if packed and (packed.info is not None or packed.cache is not None):
-        raise UsageError(
-            "MegEngine cannot share the weights of a model that contains settings or a cache",
-            "run the unpacked model, or leave the flag out",
-            flag="--share-param-mem",
-            subject=model,
-        )
+        problem = "MegEngine cannot share the weights of a model that contains settings or a cache"
+        hint = "run the unpacked model, or leave the flag out"
+        raise UsageError(problem, hint, flag="--share-param-mem", subject=model)
     # The pages are read-only: the engine would crash if it wrote to them.
     driver.mapping = graph = graph_in(model)
     address = np.frombuffer(graph, np.uint8).ctypes.data

@@ -195,8 +195,7 @@ class LoggedRun:
         verdict = Verdict(
             output=name, name=name, id=int(id), shown=True, error=known, limit=limit, passed=passed
         )
-        earlier = self.verdicts.get(self.case, verdict)
-        self.verdicts[self.case] = max(earlier, verdict, key=error_of)
+        self.verdicts[self.case] = max(self.verdicts.get(self.case, verdict), verdict, key=error_of)
 
     def take_reason(self, reason: str) -> None:
         """Store the reason for a failure, which is clearer than the exception's own text."""
@@ -316,8 +315,7 @@ def result_of(run: LoggedRun) -> records.RunResult:
     rows.sort(key=lambda row: (row.runner, row.case))
     printed = "printed by load_and_run"
     device = printed if any(row.device is not None for row in rows) else ""
-    is_cuda = table.CUDA.is_given(run.settings)
-    place = f"cuda:{run.settings[table.CUDA.key]}" if is_cuda else "cpu"
+    place = f"cuda:{run.settings[table.CUDA.key]}" if table.CUDA.is_given(run.settings) else "cpu"
     libraries = {"megdnn": run.megdnn}
     facts = EngineFacts(
         name="megengine", version=run.version, driver=DRIVER, device=place, libraries=libraries

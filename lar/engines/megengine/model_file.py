@@ -200,8 +200,7 @@ def quantised_name(dtype: Any) -> str:
 def is_weight(variable: Any) -> bool:
     """Return whether a variable is a constant that holds parameters of the model."""
     is_number = "float" in dtype_name(variable.dtype) or quantised_name(variable.dtype)
-    is_constant = variable.owner.type in CONSTANTS
-    return is_constant and bool(is_number) and prod(variable.shape) > 1
+    return variable.owner.type in CONSTANTS and bool(is_number) and prod(variable.shape) > 1
 
 
 def bytes_of(variable: Any) -> int:

@@ -169,8 +169,7 @@ def write_packed(
     header = add_table(*map(builder.CreateString, texts), cache is not None)
     blobs = [None if blob is None else builder.CreateByteVector(blob) for blob in (info, cache)]
     settings = add_table(*blobs) if any(blobs) else None
-    data = add_table(builder.CreateByteVector(bytes(graph)))
-    model = add_table(header, settings, data)
+    model = add_table(header, settings, add_table(builder.CreateByteVector(bytes(graph))))
     builder.StartVector(4, 1, 4)
     builder.PrependUOffsetTRelative(model)
     builder.Finish(add_table(builder.EndVector()))

@@ -291,8 +291,7 @@ def memory_plan_of(raw: RawProfile, places: Mapping[str, int]) -> MemoryPlan:
             planned.append((chunk.dev_ptr, chunk.dev_ptr + chunk.size))
             first, last = writers.get(chunk.owner_var), last_users.get(name)
         if chunk.size:
-            held = chunk.dev_ptr, chunk.size, owner.name, first, last
-            chunks.append(records.MemoryChunk(*held))
+            chunks.append(records.MemoryChunk(chunk.dev_ptr, chunk.size, owner.name, first, last))
     return MemoryPlan(total_of(merge_intervals(planned)) if chunks else None, tuple(chunks))
 
 
@@ -546,8 +545,7 @@ class MegEngineProfiler:
         places = self._graphs.places_in(raw)
         self._threads |= threads_of(raw)
         first = len(self._executions)
-        own = executions_of(raw, places, step=step.number, warmup=step.warmup)
-        self._executions.extend(own)
+        self._executions.extend(executions_of(raw, places, step=step.number, warmup=step.warmup))
         times = forward_ns, dispatched_ns, waited_ns
         self._iterations.add(step.number, *times, first, len(self._executions))
         plan = memory_plan_of(raw, places)
@@ -557,8 +555,7 @@ class MegEngineProfiler:
 
     def _iteration(self, *values: int) -> Iteration:
         number, forward_ns, dispatched_ns, waited_ns, first, last = values
-        executions = self._executions[first:last]
-        return Iteration(number, forward_ns, dispatched_ns, waited_ns, executions)
+        return Iteration(number, forward_ns, dispatched_ns, waited_ns, self._executions[first:last])
 
     def finish(self) -> EngineTrace:
         """Return the profiles of all iterations, with times converted to the recorder's clock."""
@@ -569,8 +566,7 @@ class MegEngineProfiler:
         operators = self._graphs.operators_with(algorithms)
         device = self.driver.spec.device
         allocations: list[records.Allocation] = []
-        by_step = groupby(executions if self._plans else (), key=lambda each: each.step)
-        for number, group in by_step:
+        for number, group in groupby(executions if self._plans else (), key=lambda each: each.step):
             if plan := self._plans.get(number):
                 allocations += allocations_of(plan, [*group], device)
         chosen = {kernel.type for kernel in algorithms}

@@ -140,9 +140,8 @@ def attach_plugin(flag: str, constructor: str, graph: int, *arguments: Any) -> i
 
 
 def another_build(flag: str, lacking: str) -> UsageError:
-    problem = f"this is another build of MegEngine, it has no {lacking}"
     hint = "the flag needs 1.13.0 from PyPI, for Linux on x86-64; leave the flag out"
-    return UsageError(problem, hint, flag=flag)
+    return UsageError(f"this is another build of MegEngine, it has no {lacking}", hint, flag=flag)
 
 
 # The profiler of operators
@@ -188,8 +187,7 @@ def graph_of(network: Any, functions: int) -> int | None:
 
     A graph is recognised by its first field, the address of the virtual functions of its class.
     """
-    implementation = pointer_at(network._network.value + IMPLEMENTATION)
-    graph = pointer_at(implementation + GRAPH)
+    graph = pointer_at(pointer_at(network._network.value + IMPLEMENTATION) + GRAPH)
     return graph if graph and pointer_at(graph) == functions else None
 
 

@@ -256,9 +256,7 @@ class InterpreterDriver(Driver):
         return replace(facts, products="" if asked == "float32" else asked)
 
     def default_threads(self) -> int:
-        if self.spec.runners > 1:
-            return 1
-        return min(DEFAULT_THREADS, len(os.sched_getaffinity(0)))
+        return 1 if self.spec.runners > 1 else min(DEFAULT_THREADS, len(os.sched_getaffinity(0)))
 
     def load(self) -> None:
         self.fire_hooks("before_load")
@@ -565,8 +563,7 @@ def operator_of(place: int, found: Described, source: NetOperator | None) -> Pro
     """
     moved, known = bytes_of((*found.inputs, *found.outputs)), dict[str, Any]()
     if source is not None:
-        known = {"reads": source.inputs, "writes": source.outputs}
-        known["parameters"] = source.parameters
+        known = {"reads": source.inputs, "writes": source.outputs, "parameters": source.parameters}
     return derived_operator(
         found.name,
         flops=found.flops,

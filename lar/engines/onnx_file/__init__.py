@@ -96,8 +96,7 @@ class OwnFormatEngine(OnnxFileEngine):
         return f"pip install 'lar[{self.name}]'"
 
     def read_model_at(self, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> ModelInfo:
-        of_format = OnnxFileEngine if is_onnx(path) else Engine
-        return of_format.read_model_at(self, path, shapes)
+        return (OnnxFileEngine if is_onnx(path) else Engine).read_model_at(self, path, shapes)
 
     def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
         from lar.engines.onnx_file.fields import Place, check_folder

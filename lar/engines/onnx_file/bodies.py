@@ -62,8 +62,7 @@ def name_by_paths(graph: Message, path: str = "", outside: Names | None = None) 
         for each in node.attribute:
             if "g" in each:
                 # Only the graphs of control flow get a path.
-                inner = path_in(node, each.name) if flows else ""
-                name_by_paths(each.g, inner, names)
+                name_by_paths(each.g, path_in(node, each.name) if flows else "", names)
         for tensors in (node.input, node.output):
             tensors[:] = [names.get(name, name) for name in tensors]
     for each in (*graph.input, *graph.output, *fields.held_in(graph)):

@@ -369,12 +369,11 @@ def info_of(value: Message) -> TensorInfo:
 
 def format_metadata(model: Message) -> dict[str, str]:
     """Return a model's metadata as texts by name."""
-    opsets = [f"{it.domain or 'ai.onnx'} {it.version}" for it in model.opset_import]
     producer = f"{model.producer_name} {model.producer_version}".strip()
     return {
         **{each.key: each.value.decode() for each in model.metadata_props},
         "ir_version": str(model.ir_version),
-        "opset": ", ".join(opsets),
+        "opset": ", ".join([f"{it.domain or 'ai.onnx'} {it.version}" for it in model.opset_import]),
         **({"producer": producer} if producer else {}),
     }
 

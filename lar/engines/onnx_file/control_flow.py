@@ -157,8 +157,7 @@ def run_loop(inputs: Sequence[Any], attributes: Mapping[str, Any], rounds: Round
     """Run the body of a Loop until its condition is false or its maximum trip count is reached."""
     most, goes_on = [*inputs, None, None][:2]
     limit = np.inf if most is None else array_in(most).item()
-    infos = rounds.graph.body.graph.input[:2]
-    ranks = [len(each.type.tensor_type.shape.dim) for each in infos]
+    ranks = [len(each.type.tensor_type.shape.dim) for each in rounds.graph.body.graph.input[:2]]
     while (goes_on is None or array_in(goes_on).item()) and len(rounds.pieces) < limit:
         first = (len(rounds.pieces), True)
         leading = [np.full((1,) * rank, each) for rank, each in zip(ranks, first, strict=True)]

@@ -157,8 +157,7 @@ def read_quantizations(path: Path) -> dict[str, Quantization]:
     scales = scales_in([each.node for each in operators], parameters)
     wanted = wanted_names(scales)
     held = (it for it in graph.initializer if it.name in wanted)
-    values = {it.name: array_of(it, path.parent) for it in held}
-    return quantizations_of(scales, values)
+    return quantizations_of(scales, {it.name: array_of(it, path.parent) for it in held})
 
 
 class NumberedGraph:

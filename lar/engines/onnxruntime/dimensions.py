@@ -36,8 +36,7 @@ def dimensions_of(site: Site, _: Path) -> tuple[Dimension, ...]:
 
     The name of a candidate (a set of choices) lists the choices in the order of these dimensions.
     """
-    of_cpu = {"provider": providers_here()}
-    special = of_cpu if site.device == "cpu" else dict.fromkeys(OF_CPU, ())
+    special = {"provider": providers_here()} if site.device == "cpu" else dict.fromkeys(OF_CPU, ())
     return dimensions_in(Path(__file__).parent, site, **special)
 
 

@@ -9,7 +9,7 @@ a number.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -305,6 +305,7 @@ class SessionIsolation(Isolation):
         if any(count % each for each in looped.values()):
             raise LarError("the tensor's inputs come from loops with different iteration counts")
         types = {name: ort_values.tensor_type(array.dtype.name) for name, array in fed.items()}
+        nodes = [without_fed_outputs(node, fed) for node in nodes]
         session = self.graph.open_alone(nodes, types, [value])
         found = []
         for at in range(count):
@@ -320,8 +321,7 @@ class SessionIsolation(Isolation):
             return join_blocks(array)
         if name in self.blocked and self.is_looped(name) and array.ndim == 4:
             block = self.graph.block
-            shape = split_blocks(array, block).shape
-            return join_blocks(to_blocked(array, f"nchw{block}c", shape))
+            return join_blocks(to_blocked(array, f"nchw{block}c", split_blocks(array, block).shape))
         return np.asarray(array, order="C")
 
     def as_dumped(self, name: str, parts: Iterable[Part | Unheld]) -> Array:
@@ -498,6 +498,15 @@ def tensors_of(driver: SessionDriver) -> Iterator[tuple[str, Node, Array]]:
                 if whole in graph.blocked:
                     array = graph.in_plain_axes(array)
                 yield part.name, graph.makers[whole].node, array
+
+
+def without_fed_outputs(node: Message, fed: Container[str]) -> Message:
+    """Return a node whose outputs have other names than the tensors that are fed."""
+    if not any(name in fed for name in node.output):
+        return node
+    copy = Message("Node", node.encode())
+    copy.output = [f"{name}/computed" if name in fed else name for name in node.output]
+    return copy
 
 
 def describe_misfit(name: str, node: Node, array: Array, wrong: Array, limit: float) -> str:

@@ -59,11 +59,9 @@ def bind_threads(driver: SessionDriver, core_ids: str) -> None:
     usable = os.sched_getaffinity(0)
     # ONNX Runtime itself only logs an error for such a core, and runs without binding.
     if unusable := [core for core in map(int, core_ids.split(",")) if core not in usable]:
-        raise UsageError(
-            f"this process may not run on core {unusable[0]}",
-            f"usable cores: {', '.join(map(str, sorted(usable)))}",
-            flag=f"{table.MULTI_THREAD_CORE_IDS.flag} {core_ids}",
-        )
+        hint = f"usable cores: {', '.join(map(str, sorted(usable)))}"
+        flag = f"{table.MULTI_THREAD_CORE_IDS.flag} {core_ids}"
+        raise UsageError(f"this process may not run on core {unusable[0]}", hint, flag=flag)
     driver.options.intra_op_num_threads = len(cores)
     if others := cores[1:]:
         # The engine counts cores from 1, and has no entry for the calling thread.
@@ -90,11 +88,8 @@ def use_blocked_layout(driver: SessionDriver, _: bool) -> None:
     from lar.engines.onnxruntime.kernels import block_size
 
     if block_size(driver.onnxruntime) == 1:
-        raise UsageError(
-            "this ONNX Runtime has no blocked layout for this processor",
-            "leave the flag out",
-            flag=table.ENABLE_NCHW88.flag,
-        )
+        problem = "this ONNX Runtime has no blocked layout for this processor"
+        raise UsageError(problem, "leave the flag out", flag=table.ENABLE_NCHW88.flag)
     set_optimization_level(driver, "all")
 
 
@@ -110,12 +105,9 @@ def load_operators(driver: SessionDriver, file: str) -> None:
     except Exception as error:  # the engine has no one kind for these
         from lar.engines.onnxruntime.providers import one_line
 
-        raise UsageError(
-            "is not a library of operators for ONNX Runtime",
-            f"the library must export RegisterCustomOps; ONNX Runtime says: {one_line(str(error))}",
-            flag=table.C_OPR_LIB.flag,
-            subject=file,
-        ) from error
+        problem = "is not a library of operators for ONNX Runtime"
+        hint = f"it must export RegisterCustomOps; ONNX Runtime says: {one_line(str(error))}"
+        raise UsageError(problem, hint, flag=table.C_OPR_LIB.flag, subject=file) from error
 
 
 def set_entries(driver: SessionDriver, _: str) -> None:

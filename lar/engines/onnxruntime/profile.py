@@ -35,13 +35,7 @@ from lar.engines import operator_times
 from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.engines.onnx_file.fields import Message
 from lar.engines.onnxruntime import profile_file
-from lar.engines.onnxruntime.kernels import (
-    BLOCKED_NAME,
-    DOMAIN,
-    VIEWS,
-    OptimizedGraph,
-    block_size,
-)
+from lar.engines.onnxruntime.kernels import BLOCKED_NAME, DOMAIN, VIEWS, OptimizedGraph, block_size
 from lar.engines.onnxruntime.profile_file import (
     DeviceRecorder,
     DeviceWork,

@@ -41,11 +41,9 @@ def check_entry(key: str, value: str) -> None:
         known, hint = sorted(OF_SESSIONS | OF_RUNS), "names are as session.disable_prepacking"
         raise unknown_property("ONNX Runtime", key, known, hint, "configuration entry")
     if len(key) > MOST_NAME or len(value) > MOST_VALUE:
-        raise UsageError(
-            "has a longer name or value than ONNX Runtime allows",
-            f"a name has at most {MOST_NAME} characters, a value {MOST_VALUE}",
-            flag=f"{table.ENGINE_OPTION.flag} {key[:40]}",
-        )
+        hint = f"a name has at most {MOST_NAME} characters, a value {MOST_VALUE}"
+        flag = f"{table.ENGINE_OPTION.flag} {key[:40]}"
+        raise UsageError("has a longer name or value than ONNX Runtime allows", hint, flag=flag)
 
 
 def is_on_cuda(asked: rules.Asked) -> bool:
@@ -58,11 +56,9 @@ def check_providers(asked: rules.Asked) -> None:
     name = table.PROVIDER.of(asked.values) or ""
     first, comma, rest = name.partition(",")
     if comma and not (short_name(rest) == "cpu" != short_name(first)):
-        raise UsageError(
-            f"cannot run on {name}: only the CPU may follow another provider",
-            "give one provider, such as cuda, or add the CPU, as in cuda,cpu",
-            flag=table.PROVIDER.flag,
-        )
+        problem = f"cannot run on {name}: only the CPU may follow another provider"
+        hint = "give one provider, such as cuda, or add the CPU, as in cuda,cpu"
+        raise UsageError(problem, hint, flag=table.PROVIDER.flag)
 
 
 def optimizers_in(asked: rules.Asked) -> list[str]:

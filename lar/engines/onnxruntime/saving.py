@@ -207,11 +207,8 @@ def finish_model_dump(driver: SessionDriver, _: object) -> None:
     outside = [*tensors_outside(model)]
     folder = driver.saved.folder if driver.saved else Path(driver.spec.model).parent
     if sum(place_of(tensor).length for tensor in outside) > MOST_BYTES:
-        raise UsageError(
-            "the weights of the model do not fit into one file",
-            "an ONNX file holds 2 GiB at most",
-            flag=MODEL_DUMP.flag,
-        )
+        problem = "the weights of the model do not fit into one file"
+        raise UsageError(problem, "an ONNX file holds 2 GiB at most", flag=MODEL_DUMP.flag)
     for tensor in outside:
         move_inside(tensor, folder)
     if drop_lost_inputs(model, driver.session) or outside:
@@ -258,11 +255,9 @@ def write_model(driver: SessionDriver, place: Path, optimize: bool) -> None:
     """
     source = Path(driver.spec.model)
     if begins_like_ort(read_head(source)):
-        raise UsageError(
-            "a folder of testcases cannot contain a model in the ORT format",
-            "give the .onnx file from which the model was made",
-            subject=source,
-        )
+        problem = "a folder of testcases cannot contain a model in the ORT format"
+        hint = "give the .onnx file from which the model was made"
+        raise UsageError(problem, hint, subject=source)
     if optimize:
         with options_changed(driver, "basic", optimized_model_filepath=str(place)):
             driver.open_session(str(source))
@@ -270,11 +265,9 @@ def write_model(driver: SessionDriver, place: Path, optimize: bool) -> None:
         shutil.copyfile(source, place)
     for name in files_beside(place):
         if os.path.isabs(name) or ".." in Path(name).parts:
-            raise UsageError(
-                f"the weights are in {name}, outside the model's folder",
-                "export the model and the weights into the same folder",
-                subject=source,
-            )
+            problem = f"the weights are in {name}, outside the model's folder"
+            hint = "export the model and the weights into the same folder"
+            raise UsageError(problem, hint, subject=source)
         target = place.parent / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source.parent / name, target)

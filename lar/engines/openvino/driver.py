@@ -155,8 +155,7 @@ class CompiledDriver(Driver):
             problem = f"OpenVINO finds no device {self.device} here"
             raise UsageError(problem, hint, flag=table.PROVIDER.flag)
         precision = self.effective_precision()
-        version = self.openvino.get_version().split("-")[0]
-        facts = self.usual_facts(version, precision=precision)
+        facts = self.usual_facts(self.openvino.get_version().split("-")[0], precision=precision)
         products = "" if precision == "float32" else precision
         return replace(facts, device=self.device.lower(), products=products)
 
@@ -168,8 +167,7 @@ class CompiledDriver(Driver):
         """
         asked = self.config["INFERENCE_PRECISION_HINT"]
         self.core.set_property(self.device, {"INFERENCE_PRECISION_HINT": asked})
-        kind = self.core.get_property(self.device, "INFERENCE_PRECISION_HINT")
-        found = str(kind.get_type_name())
+        found = str(self.core.get_property(self.device, "INFERENCE_PRECISION_HINT").get_type_name())
         if found != asked:
             # The engine would take another type without a message.
             device, wanted = self.device.lower(), FED.get(asked, asked)
@@ -182,8 +180,7 @@ class CompiledDriver(Driver):
         if self.spec.runners > 1 and self.device == "CPU":
             return 1
         # Only a compiled model has this property, and a tiny model is compiled quickly.
-        op = self.openvino.op
-        data = op.Parameter(self.openvino.Type.f32, self.openvino.Shape([1]))
+        data = self.openvino.op.Parameter(self.openvino.Type.f32, self.openvino.Shape([1]))
         tiny = self.openvino.Model([data.output(0)], [data], "tiny")
         config = {name: it for name, it in self.config.items() if name != "CACHE_DIR"}
         return self.threads_of(self.core.compile_model(tiny, self.device, config))

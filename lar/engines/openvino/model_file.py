@@ -202,12 +202,13 @@ class ExecutedGraph:
             """Return whether an output of a node's operator is an output of the node.
 
             An operator's output is an output of the node if an operator outside the node reads this
-            output. An output of the node's last operator is also an output of the node if any
-            operator reads the output, or if the output has a name.
+            output, or if it is an output of the model. An output of the node's last operator is an
+            output of the node too, if any operator reads the output, or if the output has a name.
             """
             takers = [it.get_node() for it in output.get_target_inputs()]
+            is_result = any(it.get_type_name() == "Result" for it in takers)
             is_last = output.get_node() == self.computing[node][-1]
-            is_taken = is_last and bool(output.get_names() or takers)
+            is_taken = is_result or (is_last and bool(output.get_names() or takers))
             return is_taken or any(owners.get(it, node) is not node for it in takers)
 
         return {

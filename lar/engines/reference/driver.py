@@ -224,8 +224,7 @@ def joined(pieces: Sequence[Any], kind: Message, axis: int, backwards: int) -> A
 
 def take(values: Values, name: str) -> Any:
     """Return the value of a node's input by its name, None for an input that is left out."""
-    missing = NoTruth("the graph", f"nothing gives {name}", name)
-    return values.get(name, missing) if name else None
+    return values.get(name, NoTruth("the graph", f"nothing gives {name}", name)) if name else None
 
 
 def shape_of(value: Any) -> str:
@@ -292,8 +291,7 @@ def names_after_last_use(nodes: Sequence[Message], kept: set[str]) -> list[list[
 
     The tensors in `kept` are never dropped.
     """
-    numbered = enumerate(nodes)
-    last = {it: at for at, node in numbered for it in (*node.output, *names_taken(node))}
+    last = {it: at for at, node in enumerate(nodes) for it in (*node.output, *names_taken(node))}
     spent: list[list[str]] = [[] for _ in nodes]
     for name in last.keys() - kept:
         spent[last[name]].append(name)

@@ -84,8 +84,7 @@ def reference_of(node: Any, opset: int) -> Function | None:
     except (NotImplementedError, RuntimeError, AssertionError, onnx.defs.SchemaError):
         return None  # the operator is unknown, or is defined by other operators
     log, opsets = logging.getLogger(__name__).debug, {node.domain: opset}
-    parameters = {"log": log, "opsets": opsets, "verbose": 0, "new_ops": {}}
-    operator = kind(node, parameters)
+    operator = kind(node, {"log": log, "opsets": opsets, "verbose": 0, "new_ops": {}})
     for name, value in [*vars(operator).items()]:
         setattr(operator, name, exact(value))
     return lambda call: operator.run(*call.inputs)
@@ -199,8 +198,7 @@ def check_truth(call: Call) -> None:
     Raises:
         NoTruthHere: the operator has no single right result, or lar cannot compute it.
     """
-    rules = (each for each in RULES if call.type in each.types and each.holds(call))
-    rule = next(rules, None)
+    rule = next((each for each in RULES if call.type in each.types and each.holds(call)), None)
     if rule or any(value in RARE.get(name, ()) for name, value in call.attributes.items()):
         raise NoTruthHere(rule.why if rule else UNUSUAL)
 
@@ -243,8 +241,7 @@ def softmax(call: Call) -> Any:
     if call.type == "LogSoftmax":  # the logarithm of Softmax would fail where that rounds to 0
         below = values - values.max(axis=axis, keepdims=True)
         return np.reshape(below - np.log(np.exp(below).sum(axis=axis, keepdims=True)), x.shape)
-    found = compute_as_onnx(Call(call.type, [values], {"axis": axis}))
-    return np.reshape(found[0], x.shape)
+    return np.reshape(compute_as_onnx(Call(call.type, [values], {"axis": axis}))[0], x.shape)
 
 
 @implements("BatchNormalization")
@@ -379,8 +376,7 @@ def step_gru(data: Array, state: State, cell: Cell) -> State:
 
 def step_lstm(data: Array, state: State, cell: Cell) -> State:
     (hidden, memory), (f, g, h) = state, cell.functions
-    gates = data + hidden @ cell.weights.T + cell.bias
-    into, out, forget, new = np.split(gates, 4, axis=-1)
+    into, out, forget, new = np.split(data + hidden @ cell.weights.T + cell.bias, 4, axis=-1)
     before = f(into + cell.peepholes[0] * memory)
     kept = 1 - before if cell.call.get("input_forget") else f(forget + cell.peepholes[2] * memory)
     memory = kept * memory + before * g(new)
@@ -533,8 +529,7 @@ def compute_quantized(call: Call) -> Array:
         if inputs[role.tensor] is not None:
             scale = math.prod(real(inputs[place]) for place in role.scales)
             zero_point = inputs[role.zero_point] if role.zero_point else None
-            steps = inputs[role.tensor], scale, zero_point, role.axis or 0
-            inputs[role.tensor] = dequantize(*steps)
+            inputs[role.tensor] = dequantize(inputs[role.tensor], scale, zero_point, role.axis or 0)
     given = [inputs[place] for place in sorted(places)]
     attributes = {name: it for name, it in call.attributes.items() if name not in FOR_INTEGERS}
     kind = "Gemm" if call.type == "QGemm" else call.type.removeprefix("QLinear")
@@ -607,8 +602,7 @@ def weights_between(places: Array, size: int, factor: float, call: Call) -> Arra
     if call.get("exclude_outside"):
         values[(near < 0) | (near >= size)] = 0
     weights = np.zeros((len(places), size))
-    rows = np.arange(len(places))[:, None]
-    np.add.at(weights, (rows, np.clip(near, 0, size - 1)), values)
+    np.add.at(weights, (np.arange(len(places))[:, None], np.clip(near, 0, size - 1)), values)
     return np.asarray(weights / values.sum(axis=1, keepdims=True))
 
 
@@ -763,8 +757,7 @@ def convolve_transposed(call: Call) -> Array:
     x, w, bias = call.take(3)
     sizes, kernel, axes = x.shape[2:], w.shape[2:], x.ndim - 2
     strides, holes, pads = attributes_of(call.attributes, axes)
-    extra = call.get("output_padding") or [0] * axes
-    rows = zip(sizes, kernel, strides, holes, extra, strict=True)
+    rows = zip(sizes, kernel, strides, holes, call.get("output_padding") or [0] * axes, strict=True)
     full = [(size - 1) * step + (k - 1) * hole + 1 + more for size, k, step, hole, more in rows]
     wanted = call.get("output_shape") or ()
     if not wanted and call.get("auto_pad", "NOTSET").startswith("SAME"):
