@@ -151,7 +151,9 @@ class ExecutedGraph:
         self.operators = model.get_ordered_ops()
         self.constants = constants_in(self.operators)
         self.by_name = {it.get_friendly_name(): it for it in self.operators}
-        self.nodes = self.with_own_names(executed_nodes(compiled))
+        nodes = self.with_own_names(executed_nodes(compiled))
+        named = {name for node in nodes for name in node.origins}
+        self.nodes = [self.with_last_move(node, named) for node in nodes]
         # The nodes whose outputs are tensors of the model, each with its operators.
         self.computing = {
             node: operators
@@ -159,6 +161,18 @@ class ExecutedGraph:
             if (operators := [self.by_name[name] for name in node.origins if name in self.by_name])
             and node.type not in WITHOUT_TENSOR
         }
+
+    def with_last_move(self, node: ExecutedNode, named: Container[str]) -> ExecutedNode:
+        """Return a node; in place of an output, the operator before it if no node has that one.
+
+        OpenVINO does not execute a last Transpose if only the strides of the output change.
+        """
+        result = self.by_name.get(node.name) if node.type == "Output" else None
+        last = result.input_value(0).get_node() if result else None
+        if last is None or last in self.constants or last.get_type_name() == "Parameter":
+            return node
+        name, kind = last.get_friendly_name(), last.get_type_name()
+        return node if name in named else node._replace(name=name, type=kind, origins=(name,))
 
     def with_own_names(self, nodes: Sequence[ExecutedNode]) -> list[ExecutedNode]:
         """Return nodes with the names that operators have in the model.
