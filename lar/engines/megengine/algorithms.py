@@ -183,8 +183,7 @@ def strategy_of(settings: Mapping[str, Any]) -> int:
     reproducible = REPRODUCIBLE if table.REPRODUCIBLE.of(settings) else 0
     if is_search(settings):
         return PROFILE | (reproducible or (OPTIMIZED if table.FAST_RUN.of(settings) else 0))
-    cached = PROFILE if table.FAST_RUN_ALGO_POLICY.of(settings) else 0
-    return HEURISTIC | cached | reproducible
+    return HEURISTIC | reproducible | (PROFILE if table.FAST_RUN_ALGO_POLICY.of(settings) else 0)
 
 
 def choose_algorithms(driver: LiteDriver, _: object) -> None:
@@ -630,7 +629,8 @@ def compare_outputs(actual: Tried, expected: Tried) -> Iterator[records.NumericE
     for index, output in enumerate(actual.outputs):
         files = [tried.folder / f"{index:03}.npy" for tried in (actual, expected)]
         if all(file.exists() for file in files):
-            found = measure(*map(np.load, files), bounds_of(Tolerance(), output.dtype))
+            first, second = map(np.load, files)
+            found = measure(first, second, bounds_of(Tolerance(), output.dtype))
             is_finite = not found.nonfinite_mismatches
             yield records.NumericError(
                 output=output.name,
