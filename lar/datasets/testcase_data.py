@@ -45,8 +45,7 @@ def feed_datum(
     Raises:
         UsageError: the text or a file is wrong, or does not fit the model.
     """
-    parts = split_items(text)
-    if not parts:
+    if not (parts := split_items(text)):
         raise UsageError("the text is empty", "give a file, or #rand(0,255)", flag="-d")
     if len(parts) == 1 and parts[0].startswith("#"):
         parts = [f"{info.name}:{parts[0]}" for info in infos if not info.optional]

@@ -102,8 +102,7 @@ def in_order(signs: Iterable[Sign]) -> list[Sign]:
     savings do not add up. Therefore the saving of the second sign with a certain `way` is divided
     by 2, and the saving of the third sign by 3.
     """
-    worth = [each for each in signs if each.saves >= LEAST_SAVED]
-    worth.sort(key=lambda each: -each.saves)
+    worth = sorted((it for it in signs if it.saves >= LEAST_SAVED), key=lambda it: -it.saves)
     ways = [each.way for each in worth]
     counts = [ways[: at + 1].count(way) for at, way in enumerate(ways)]
     weighed = sorted(zip(counts, worth, strict=True), key=lambda it: -it[1].saves / it[0])

@@ -317,9 +317,8 @@ class Driver(abc.ABC):
 
         The result is None if lar does not know the engine's error.
         """
-        return (
-            UsageError(str(error), subject=self.spec.model) if isinstance(error, Misfit) else None
-        )
+        fits = not isinstance(error, Misfit)
+        return None if fits else UsageError(str(error), subject=self.spec.model)
 
     def copy_outputs(self) -> None:
         """Copy the outputs of the last iteration to the host.

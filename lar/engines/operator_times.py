@@ -115,16 +115,14 @@ def layer_in(names: Iterable[str], path: re.Pattern[str] = LAYER) -> str:
 def copy_span(source: str, target: str, library: str = "CUDA") -> dict[str, Any]:
     """Return the fields of a span for a copy of data: category, name, and the kinds of memory."""
     name = f"[{library} memcpy {source[0].upper()}to{target[0].upper()}]"
-    kinds = {"source_kind": source, "destination_kind": target}
-    return {"category": "memcpy", "name": name, **kinds}
+    return {"category": "memcpy", "name": name, "source_kind": source, "destination_kind": target}
 
 
 def bytes_of(facts: Iterable[TensorFact]) -> int | None:
     """Return the size of some tensors in bytes, None if the size of an element is unknown."""
     total = 0
     for fact in facts:
-        bits = bits_of(fact.dtype)
-        if bits is None:
+        if (bits := bits_of(fact.dtype)) is None:
             return None
         total += -(-prod(fact.shape) * bits // 8)
     return total

@@ -23,9 +23,11 @@ FLAG = "--max-file-size"
 VARIABLE = "LAR_MAX_FILE_SIZE"
 MOST_DIGITS = 18
 
+PathText = str | os.PathLike[str]
+
 
 def open_input(
-    path: str | os.PathLike[str],
+    path: PathText,
     flag: str = "",
     *,
     what: str = "file",
@@ -77,7 +79,7 @@ def asked_bytes() -> int:
     return int(text)
 
 
-def check_input(path: str | os.PathLike[str], flag: str = "", *, what: str = "file") -> None:
+def check_input(path: PathText, flag: str = "", *, what: str = "file") -> None:
     """Refuse a path that `open_input` would refuse, before an engine opens the file itself.
 
     Raises:
@@ -87,7 +89,7 @@ def check_input(path: str | os.PathLike[str], flag: str = "", *, what: str = "fi
 
 
 def read_input(
-    path: str | os.PathLike[str],
+    path: PathText,
     flag: str = "",
     *,
     what: str = "file",
@@ -114,11 +116,7 @@ def read_input(
 
 
 def cannot_read(
-    path: str | os.PathLike[str],
-    failure: OSError,
-    flag: str = "",
-    *,
-    error: type[UsageError] = UsageError,
+    path: PathText, failure: OSError, flag: str = "", *, error: type[UsageError] = UsageError
 ) -> UsageError:
     """Return the error for a file that the operating system cannot read."""
     reason = (failure.strerror or str(failure)).lower()

@@ -60,10 +60,8 @@ def start_of(pid: int) -> int | None:
         return int(file.read().rpartition(b")")[2].split()[19])
     try:
         os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return None
-    except OSError:
-        pass
+    except (OSError, OverflowError) as error:  # another user's process may not be signalled
+        return 0 if isinstance(error, PermissionError) else None
     return 0
 
 

@@ -199,8 +199,7 @@ def _check_typed(texts: Sequence[str], infos: Sequence[TensorInfo]) -> list[Usag
 
 def _find_subjects(given: Sequence[tuple[TensorInfo, Given]], image: ImageSettings) -> set[str]:
     """Return the names of the inputs that image settings apply to; empty if none are given."""
-    flags = images.flags_of(image)
-    if not flags:
+    if not (flags := images.flags_of(image)):
         return set()
     pairs = [(info, value) for info, value in given if isinstance(value, Loaded)]
     pictures = {info.name for info, it in pairs if it.channels}

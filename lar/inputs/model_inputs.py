@@ -200,9 +200,8 @@ class AxisSizes:
         places = [place_of(info, at) for info, at in axes]
         for name in {*given} - {*names, *parts, *places}:
             known = ", ".join(names) or ", ".join(places[:4]) or "none"
-            raise input_error(
-                name, "no input has such an axis", f"axes are {known}", flag="--shape"
-            )
+            problem, hint = "no input has such an axis", f"axes are {known}"
+            raise input_error(name, problem, hint, flag="--shape")
 
     def learn(self, info: TensorInfo, shape: Sequence[int]) -> None:
         """Record the sizes of the axes of an array that an input is fed with.

@@ -184,8 +184,7 @@ def strategy_of(settings: Mapping[str, Any]) -> int:
     reproducible = REPRODUCIBLE if table.REPRODUCIBLE.of(settings) else 0
     if is_search(settings):
         return PROFILE | (reproducible or (OPTIMIZED if table.FAST_RUN.of(settings) else 0))
-    cached = PROFILE if table.FAST_RUN_ALGO_POLICY.of(settings) else 0
-    return HEURISTIC | cached | reproducible
+    return HEURISTIC | reproducible | (PROFILE if table.FAST_RUN_ALGO_POLICY.of(settings) else 0)
 
 
 def choose_algorithms(driver: LiteDriver, _: object) -> None:

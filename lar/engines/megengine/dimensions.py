@@ -53,9 +53,7 @@ def dimensions_of(site: Site, model: Path) -> tuple[Dimension, ...]:
         return dimensions_in(Path(__file__).parent, site, **dict.fromkeys(CPU_ALONE, ()))
     special = {"threads": threads_for(site), "environment": variables_for(site, traits)}
     found = dimensions_in(Path(__file__).parent, site, traits, **special)
-    return tuple(
-        replace(it, choices=tuple(mend(each, site) for each in it.choices)) for it in found
-    )
+    return tuple(replace(it, choices=tuple(mend(one, site) for one in it.choices)) for it in found)
 
 
 def threads_for(site: Site) -> Iterator[Choice]:

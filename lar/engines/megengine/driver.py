@@ -103,9 +103,8 @@ def shape_error(model: str, resized: Sequence[tuple[TensorInfo, tuple[int, ...]]
     if len(shape) == 4 and image_size(shape) != image_size(info.shape):
         height, width = image_size(info.shape)
         hint += f", --resize {height}x{width} makes an image fit"
-    return UsageError(
-        f"MegEngine cannot run the model with {fed}; the model is for {own}", hint, subject=model
-    )
+    problem = f"MegEngine cannot run the model with {fed}; the model is for {own}"
+    return UsageError(problem, hint, subject=model)
 
 
 def explain_megengine(

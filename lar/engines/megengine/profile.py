@@ -223,8 +223,7 @@ def list_threads(raw: RawProfile) -> list[tuple[str, list[str]]]:
     inplace = [name for name in nodes if node_of(name).startswith(CALLING_THREAD)]
     threads = [("host", hosts[:1] + inplace)]
     threads += [(node_of(name), [name]) for name in nodes if name not in inplace]
-    more = enumerate(hosts[1:], start=len(threads))
-    return threads + [(f"host {number}", [name]) for number, name in more]
+    return threads + [(f"host {at}", [name]) for at, name in enumerate(hosts[1:], len(threads))]
 
 
 def threads_of(raw: RawProfile) -> dict[int, str]:

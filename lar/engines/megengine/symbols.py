@@ -130,8 +130,7 @@ def attach_plugin(flag: str, constructor: str, graph: int, *arguments: Any) -> i
     Raises:
         UsageError: this build of MegEngine does not have the plugin.
     """
-    types = [ctypes.c_void_p, ctypes.c_void_p, *map(type, arguments)]
-    construct = find_function(flag, constructor, types)
+    construct = find_function(flag, constructor, [c_void_p, c_void_p, *map(type, arguments)])
     allocate = ctypes.CDLL(None).calloc
     allocate.argtypes, allocate.restype = [ctypes.c_size_t, ctypes.c_size_t], ctypes.c_void_p
     plugin: int = allocate(1, PLUGIN_BYTES)

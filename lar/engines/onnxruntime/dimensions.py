@@ -88,14 +88,10 @@ def is_heavy(operator: ProfiledOperator) -> bool:
     return KINDS.kind_of(operator.type) in ("conv", "deconv", "matmul")
 
 
-def is_reorder(operator: ProfiledOperator) -> bool:
-    return operator.type.lower() in ("reorderinput", "reorderoutput")
-
-
 CLUES = (
     Clue(
         *("no-blocked-layout", "kernels", 0.7, "conversions to the blocked layout and back"),
-        is_reorder,
+        lambda operator: operator.type.lower() in ("reorderinput", "reorderoutput"),
     ),
     # These choices exist only if the installed package has the device or provider.
     *(

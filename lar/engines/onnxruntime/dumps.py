@@ -125,8 +125,7 @@ class Graph(NumberedGraph):
         A tensor in a branch that was not executed has no parts.
         """
         steps = [*onnx_bodies.bodies_in(Body("", self.model.graph))]
-        known = self.makers.keys() | self.driver.fed.keys()
-        fixed = [name for name in self.outputs if name not in known]
+        fixed = [it for it in self.outputs if it not in self.makers and it not in self.driver.fed]
         count = max(-(-len(steps) // PARTS), LEAST_NODES)
         for begin in range(0, max(1, len(steps)), count):
             yield from self.values_of(steps[begin : begin + count], [] if begin else fixed)
@@ -150,8 +149,7 @@ class Graph(NumberedGraph):
     def run(self, names: set[str]) -> dict[str, Any]:
         """Return the values of tensors outside subgraphs, as objects that the engine owns."""
         model = Message("Model", self.saved.content)
-        missing = names.difference(self.outputs)
-        model.graph.output += [Message("Value", name=name) for name in missing]
+        model.graph.output += [Message("Value", name=it) for it in names.difference(self.outputs)]
         session = open_saved(self.driver, SavedModel(model.encode(), self.saved.folder))
         outputs = [each.name for each in session.get_outputs() if each.name in names]
         values = session.run_with_ort_values(outputs, self.driver.fed)
@@ -358,8 +356,7 @@ class SessionIsolation(Isolation):
             added = [each for each in taken if not any(each in names for names in known)]
             seen.update(added)
             open_names += added
-        places = sorted({self.places[name] for name in seen})
-        return [self.graph.operators[place].message for place in places]
+        return [self.graph.operators[at].message for at in sorted({self.places[it] for it in seen})]
 
 
 # Dumps of a session: the results of each operator of the optimised graph

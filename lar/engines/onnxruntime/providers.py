@@ -158,5 +158,4 @@ PREAMBLE = re.compile(
 
 def one_line(message: str) -> str:
     """Return the first line of a message, without the engine's preamble, cut to 160 characters."""
-    line = message.strip().splitlines()[0] if message.strip() else ""
-    return PREAMBLE.sub("", line)[:160]
+    return PREAMBLE.sub("", (message.strip().splitlines() or [""])[0])[:160]

@@ -140,8 +140,7 @@ class Step:
         except Exception as error:  # implementations have no one kind for these
             shapes = ", ".join(shape_of(each) for each in taken if each is not None)
             says = f"with {shapes or 'no input'}: {first_line(error.__cause__ or error)}"
-        for name in self.seen.outputs[len(found) :]:
-            found.append(NoTruth(self.title, says, name))
+        found += [NoTruth(self.title, says, name) for name in self.seen.outputs[len(found) :]]
         return found[: len(self.node.output)]
 
     def results(self, taken: Sequence[Any], values: Values, visit: Visit | None) -> Sequence[Any]:
