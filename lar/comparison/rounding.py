@@ -298,14 +298,17 @@ class Rounding:
     ) -> set[tuple[int, tuple[float, ...]]]:
         """Return the bits and the scales of the quantised weights of a region's operators.
 
-        Weights that are packed for an operator have no known scales. Packed weights are left out if
+        Weights that are packed for an operator, or that have a scale for each block, have no known
+        scales. Packed weights are left out if
         both sides ran the same model, since the weights are then equal.
         """
         graph, known = self.graphs[side], self.values[side].quantizations
-        keys = {graph.integers_of(key) for node in region for _, key in node.constants}
+        constants = {key for node in region for _, key in node.constants}
+        keys = {*map(graph.integers_of, constants)}
         found = [(graph.dump.tensor(key).dtype, known[key].scale) for key in keys & known.keys()]
         packed = () if self.one_model else self.rounding_of(side, region)
         weights = {(BITS[dtype], scale) for dtype, scale in found if dtype in BITS}
+        weights |= {(bits, ()) for key in constants if (bits := bits_behind(graph, key))}
         return weights or {(int(what[0]), ()) for what, _ in packed if "weights" in what}
 
     def explain_constant(
@@ -377,6 +380,17 @@ class Rounding:
             varying = square - total**2 / count if count else 0.0
             found.append(LEAST_GROWTH * math.sqrt(square / varying) if varying > 0 else MOST_GROWTH)
         return min(max(found), MOST_GROWTH)
+
+
+def bits_behind(graph: Graph, key: str) -> int:
+    """Return the bits of the integers of a dequantised constant whose scales are unknown.
+
+    The result is 0 for other constants. Of integers, only those of 4 bits are missing in a dump.
+    """
+    maker = graph.makers.get(key)
+    if maker is None or key in graph.dequantized or "dequantize" not in maker.type.lower():
+        return 0
+    return bits_of(next((it.dtype for it in graph.dump if it.key == maker.inputs[0]), "int4"))[0]
 
 
 def precision_of_sides(graphs: Sequence[Graph]) -> str:
