@@ -229,8 +229,7 @@ def kind_of(output: TensorComparison, paired: Paired) -> str:
     found = map(Values.quantization_of, paired.values, tensors)
     step = max((max(it.scale) for it in found if it), default=0.0)
     # The first axis of weights counts the output's channels.
-    axis = 0 if output.constant else None
-    return find_kind(Sides(one, other, step, axis, paired.names))
+    return find_kind(Sides(one, other, step, 0 if output.constant else None, paired.names))
 
 
 def describe_difference(found: TensorComparison, names: Names) -> str:
@@ -342,9 +341,8 @@ def find_saturation(sides: Sides) -> str:
     for name, side, twin in sides.both_ways():
         low, high = float(side.min()), float(side.max())
         clipped = ((side == high) & (twin > high)) | ((side == low) & (twin < low))
-        ends = [
-            f"{end:.4g}" for end in (low, high) if np.count_nonzero(clipped & (side == end)) > 1
-        ]
+        reached = [end for end in (low, high) if np.count_nonzero(clipped & (side == end)) > 1]
+        ends = [f"{end:.4g}" for end in reached]
         if ends and low < high and sides.explain(sides.difference[~clipped]):
             kind = "activation" if ends == ["0"] else "saturation"
             count = np.count_nonzero(clipped)
@@ -355,9 +353,8 @@ def find_saturation(sides: Sides) -> str:
 def find_border(sides: Sides) -> str:
     """Detect that images differ only at their borders, probably since the sides pad differently."""
     difference = sides.difference
-    if difference.ndim != 4 or min(difference.shape[2:]) < 5:
-        return ""
-    if sides.explain(difference[:, :, 1:-1, 1:-1]):
+    has_inside = difference.ndim == 4 and min(difference.shape[2:]) >= 5
+    if has_inside and sides.explain(difference[:, :, 1:-1, 1:-1]):
         return f"padding: {sides.names[0]} and {sides.names[1]} differ only at the border"
     return ""
 
@@ -372,9 +369,8 @@ def find_channels(sides: Sides) -> str:
     axis = channel_axis(len(shape)) if sides.axis is None else sides.axis
     if len(shape) < 2 or shape[axis] < 2:
         return ""
-    one, other = (
-        np.moveaxis(side, axis, 0).reshape(shape[axis], -1) for side in (sides.one, sides.other)
-    )
+    moved = (np.moveaxis(side, axis, 0) for side in (sides.one, sides.other))
+    one, other = (side.reshape(shape[axis], -1) for side in moved)
     energies = np.square(one - other).sum(axis=1)
     worst = int(energies.argmax())
     others = np.delete(energies, worst)
@@ -389,10 +385,8 @@ def find_channels(sides: Sides) -> str:
     known = factors[squares > 0]
     if float(np.ptp(known)) <= SAME_FACTORS:
         return f"scale: {sides.names[0]} is {known.mean():.4g} times {sides.names[1]}"
-    return (
-        f"scales of channels: {sides.names[0]} is {known.min():.3g} to {known.max():.3g} times "
-        f"{sides.names[1]} along axis {axis}"
-    )
+    times = f"{known.min():.3g} to {known.max():.3g} times {sides.names[1]} along axis {axis}"
+    return f"scales of channels: {sides.names[0]} is {times}"
 
 
 KINDS = (find_scale, find_zero_point, find_saturation, find_border, find_channels)

@@ -238,8 +238,7 @@ def stored_as(pair: Pair, values: tuple[Values, Values], axes: Collection[int]) 
     if axes:
         array = array.reshape(squeezed(array.shape)).transpose(np.argsort([*axes]))
     array = array.reshape(shape)
-    if not plain:
-        array = converted(array, actual, here)
+    array = array if plain else converted(array, actual, here)
     return to_blocked(array, actual.layout, actual.shape) if is_blocked(actual) else array
 
 
@@ -552,11 +551,8 @@ def in_weight(nodes: Iterable[Node]) -> tuple[Node, ...]:
     Operators that only move data come last. Nodes that only feed data are left out. Operators that
     an engine added to move data are left out if other operators remain.
     """
-    listed = {
-        id(node.operator): node
-        for node in nodes
-        if node.operator and not node.is_input and (node.tensor or node.operator.inputs)
-    }
+    made = ((it, it.operator) for it in nodes if it.operator and not it.is_input)
+    listed = {id(maker): it for it, maker in made if it.tensor or maker.inputs}
     own = [node for node in listed.values() if not is_added_move(node)] or listed.values()
 
     def weight(node: Node) -> int:

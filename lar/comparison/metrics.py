@@ -117,10 +117,8 @@ def measure(
     Raises:
         ValueError: the shapes differ.
     """
-    one, other = (
-        side if isinstance(side, Elements) else elements_of(Stored(side))
-        for side in (actual, expected)
-    )
+    sides = actual, expected
+    one, other = (it if isinstance(it, Elements) else elements_of(Stored(it)) for it in sides)
     if one.shape != other.shape:
         raise ValueError(f"shapes differ: {one.shape} and {other.shape}")
     with np.errstate(all="ignore"):
@@ -213,9 +211,8 @@ class PairOfBlocks:
             kept = np.abs(expected) < self.fill
             kept = kept if past is None else kept | past
             wide = wider_type(difference.dtype)
-            difference, actual, expected = (
-                each[kept].astype(wide) for each in (difference, actual, expected)
-            )
+            parts = (each[kept] for each in (difference, actual, expected))
+            difference, actual, expected = (each.astype(wide) for each in parts)
             noise, energy = square(difference), square(expected)
             absolute = absolute[kept]
             kept_count -= kept.size - absolute.size
@@ -237,9 +234,8 @@ class PairOfBlocks:
             self.infinities[side] += int(np.count_nonzero(np.isinf(block)))
         finite = np.isfinite(actual) & np.isfinite(expected)
         agreeing = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
-        one, other = (
-            np.where(finite, side, 0).astype(wider_type(self.dtype)) for side in (actual, expected)
-        )
+        wide = wider_type(self.dtype)
+        one, other = (np.where(finite, side, 0).astype(wide) for side in (actual, expected))
         return one, other, ~finite & ~agreeing
 
     def add_errors(

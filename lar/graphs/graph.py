@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -153,12 +153,9 @@ class Graph:
     def find_dequantized(self) -> dict[str, str]:
         """Return a mapping from the key of each dequantised constant to the key of its integers."""
         quantized = {it.key for it in self.dump if it.quantization} & self.constants
-        return {
-            key: self.makers[key].inputs[0]
-            for key in self.constants
-            if key in self.makers and key not in quantized
-            if not quantized.isdisjoint(self.makers[key].inputs[:1])
-        }
+        computed = (self.constants & self.makers.keys()) - quantized
+        first = {key: self.makers[key].inputs[0] for key in computed if self.makers[key].inputs}
+        return {key: integers for key, integers in first.items() if integers in quantized}
 
     def integers_of(self, key: str) -> str:
         """Return the key of the integers from which a constant was dequantised.
@@ -169,11 +166,8 @@ class Graph:
 
     def make_nodes(self) -> dict[str, Node]:
         tensors = {tensor.key: tensor for tensor in self.dump}
-        nodes = {
-            key: self.make_node(key, tensors.get(key))
-            for key in dict.fromkeys((*tensors, *self.makers))
-            if key not in self.constants
-        }
+        keys = [it for it in dict.fromkeys((*tensors, *self.makers)) if it not in self.constants]
+        nodes = {key: self.make_node(key, tensors.get(key)) for key in keys}
         for node in nodes.values():
             taken = node.operator.inputs if node.operator else ()
             node.parents = tuple(nodes[key] for key in taken if key in nodes)
@@ -211,8 +205,7 @@ class Graph:
             if node.tensor:
                 named[node.tensor.name].append(node)
                 named[ELEMENT.sub("", node.tensor.name)].append(node)
-        outputs = (node for name in self.dump.index.outputs for node in named[name])
-        return list(dict.fromkeys(outputs))
+        return list(dict.fromkeys(node for name in self.dump.index.outputs for node in named[name]))
 
     def find_random(self) -> set[Node]:
         """Return the nodes of operators that draw random numbers."""
@@ -237,28 +230,27 @@ def with_computed(constants: set[str], operators: Sequence[DumpedOperator]) -> s
     return found
 
 
-def walk_back(ends: Collection[Node], *, by_depth: bool) -> Iterator[Node]:
+def walk_back(ends: Sequence[Node], *, by_depth: bool) -> Iterator[Node]:
     """Yield some nodes and all nodes from which they are computed, each node after its parents.
 
     With `by_depth`, the deepest branch comes first.
     """
     done: set[Node] = set()
     begun: set[Node] = set()  # a damaged graph may have a cycle, and this must end
-    for end in ends:
-        stack = [end]
-        while stack:
-            node = stack[-1]
-            if node not in begun:
-                begun.add(node)
-                parents = list(reversed(node.parents))
-                if by_depth:
-                    parents.sort(key=lambda it: it.depth)
-                stack.extend(parent for parent in parents if parent not in begun)
-                continue
-            stack.pop()
-            if node not in done:
-                done.add(node)
-                yield node
+    stack = [*reversed(ends)]
+    while stack:
+        node = stack[-1]
+        if node not in begun:
+            begun.add(node)
+            parents = list(reversed(node.parents))
+            if by_depth:
+                parents.sort(key=lambda it: it.depth)
+            stack.extend(parent for parent in parents if parent not in begun)
+            continue
+        stack.pop()
+        if node not in done:
+            done.add(node)
+            yield node
 
 
 parents_of: Callable[[Node], Sequence[Node]] = attrgetter("parents")
@@ -369,11 +361,8 @@ def graph_of(operators: Sequence[ProfiledOperator], engine: str) -> ProfileGraph
             if key not in operator.weights:
                 facts.setdefault(key, fact)
         facts |= zip(operator.writes, operator.outputs, strict=False)
-    fed = facts.keys() - {key for each in made for key in each.outputs}
-    inputs = [
-        DumpedOperator(key=f"{FED} {key}", name=key, type=FED, outputs=(key,))
-        for key in sorted(fed)
-    ]
+    fed = sorted(facts.keys() - {key for each in made for key in each.outputs})
+    inputs = [DumpedOperator(key=f"{FED} {it}", name=it, type=FED, outputs=(it,)) for it in fed]
     tensors = (
         DumpedTensor(
             key=key,

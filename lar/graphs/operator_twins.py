@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -59,17 +59,14 @@ def match_operators(
     """
     sides = a.operators, b.operators
     have_graphs = all(any(each.writes for each in side) for side in sides)
-    pairs = pair_by_graph(a, b, kinds) if have_graphs else []
+    pairs = [*pair_by_graph(a, b, kinds)] if have_graphs else []
     named = []
     for operators, known, left in zip(sides, kinds, left_of(sides, pairs), strict=True):
         # If the graph compares two operators, their names do not count.
         free = [it for it in left if not have_graphs or is_outside(operators[it], known)]
         named.append(unique_names(operators, free))
-    pairs += [
-        OperatorPair((place,), (named[1][name],))
-        for name, place in named[0].items()
-        if name in named[1]
-    ]
+    one, other = named
+    pairs += [OperatorPair((one[name],), (other[name],)) for name in one if name in other]
     alone = left_of(sides, pairs)
     pairs += [OperatorPair(a=(place,)) for place in alone[0]]
     return [*sorted(pairs, key=lambda pair: pair.a), *(OperatorPair(b=(it,)) for it in alone[1])]
@@ -118,7 +115,7 @@ def lasting_name(operator: ProfiledOperator) -> str:
 
 def pair_by_graph(
     a: Profile, b: Profile, kinds: tuple[OperatorKinds, OperatorKinds]
-) -> list[OperatorPair]:
+) -> Iterator[OperatorPair]:
     """Pair the operators that lie between tensors that both profiles compute."""
     sides = plain_graph_of(a), plain_graph_of(b)
     sides = without_filling(*sides), without_filling(*reversed(sides))
@@ -145,13 +142,10 @@ def pair_by_graph(
         }
         for pair in twins.items()
     ]
-    pairs = [
-        OperatorPair(
-            *(tuple(sorted(place for at, place in group if at == side)) for side in (0, 1))
-        )
-        for group in merged(groups)
-    ]
-    return [pair for pair in pairs if pair.a and pair.b]
+    for group in merged(groups):
+        mine, theirs = ([place for at, place in group if at == side] for side in (0, 1))
+        if mine and theirs:
+            yield OperatorPair(tuple(sorted(mine)), tuple(sorted(theirs)))
 
 
 def merged(groups: Iterable[set[Place]]) -> list[set[Place]]:
@@ -178,11 +172,9 @@ class StructuralMatching(Matching):
     def __init__(self, actual: Graph, expected: Graph) -> None:
         super().__init__(actual, expected, (Values(actual.dump), Values(expected.dump)))
         self.ways: dict[Node, Steps] = {}
-        nodes = [*actual.nodes, *expected.nodes]
-        self.without_bias = {node for node in nodes if has_no_bias(node)}
-        self.kinds |= {
-            node: (*node.steps, "add") for node in self.without_bias if len(node.steps) == 1
-        }
+        self.without_bias = {*filter(has_no_bias, (*actual.nodes, *expected.nodes))}
+        single = (node for node in self.without_bias if len(node.steps) == 1)
+        self.kinds |= {node: (*node.steps, "add") for node in single}
 
     def named_alike(self, node: Node) -> list[Node]:
         """Return the other side's nodes that have the name of this node and a similar last step.

@@ -74,12 +74,8 @@ class ModelGraph:
         self.operators = operators = in_order(operators)
         # The place of the operator that gives each tensor, and the places of all that take it. An
         # operator without inputs does not count as a giver.
-        self.places = {
-            name: place
-            for place, each in enumerate(operators)
-            for name in each.outputs
-            if each.inputs and name
-        }
+        givers = [(place, each) for place, each in enumerate(operators) if each.inputs]
+        self.places = {name: place for place, each in givers for name in each.outputs if name}
         self.takers: dict[str, list[int]] = defaultdict(list)
         for place, each in enumerate(operators):
             for name in dict.fromkeys(each.inputs):
@@ -163,9 +159,8 @@ class Alignment:
 
     def weights_in(self, region: Iterable[ModelOperator]) -> list[str]:
         """Return the names of the constants that some operators of the model read, in order."""
-        return [
-            name for each in region for name in each.inputs if name and name not in self.model.data
-        ]
+        names = (name for each in region for name in each.inputs)
+        return [name for name in names if name and name not in self.model.data]
 
     def is_move(self, operator: DumpedOperator) -> bool:
         return operator.type.lower() in self.moves and len(self.taken(operator)) == 1

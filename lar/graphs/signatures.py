@@ -108,9 +108,8 @@ def real_numbers(
 
 def integers_of(real: Array, quantization: Quantization, dtype: np.dtype[Any]) -> Array:
     """Quantise real numbers in plain axes: return the nearest integers of a type."""
-    scale, zero = (
-        np.array(each, np.float64) for each in (quantization.scale, quantization.zero_point)
-    )
+    numbers = quantization.scale, quantization.zero_point
+    scale, zero = (np.array(each, np.float64) for each in numbers)
     if quantization.axis is not None:
         shape = [1] * real.ndim
         shape[quantization.axis] = -1
@@ -246,11 +245,8 @@ class Values:
             return stored
         # Padding is looked for before decoding, since padding is a stored 0.
         array = to_plain(stored.raw, tensor.layout, self.shapes.get(tensor.key))
-        fitting = [
-            shape
-            for shape in shapes
-            if is_padded(array.shape, shape, tensor.layout) and is_empty_behind(array, shape)
-        ]
+        smaller = [it for it in shapes if is_padded(array.shape, it, tensor.layout)]
+        fitting = [it for it in smaller if is_empty_behind(array, it)]
         if fitting:
             self.shapes[tensor.key] = min(fitting)
         return stored._replace(raw=array[tuple(map(slice, self.shape_of(tensor)))])
@@ -308,8 +304,7 @@ def unscaled_in(dump: Dump, known: Container[str], other: Dump | None) -> set[st
     """
     if other is None or any(it.quantization or it.dtype.startswith("Quantized") for it in other):
         return set()
-    quantized = (it.key for it in dump if it.dtype.startswith("Quantized"))
-    return {key for key in quantized if key not in known}
+    return {it.key for it in dump if it.dtype.startswith("Quantized") and it.key not in known}
 
 
 def is_blocked(tensor: DumpedTensor) -> bool:
@@ -329,14 +324,13 @@ def leave_out_padding(sides: tuple[Values, Values], tensors: tuple[DumpedTensor,
     """
     layout = tensors[0].layout
     block, axes = block_of(layout), axes_of(layout)
-    if not block or not is_blocked(tensors[0]) or 0 in tensors[0].shape:
-        return
-    if any(tensor.key in side.shapes for side, tensor in zip(sides, tensors, strict=True)):
+    is_known = any(tensor.key in side.shapes for side, tensor in zip(sides, tensors, strict=True))
+    if is_known or not block or not is_blocked(tensors[0]) or 0 in tensors[0].shape:
         return
     used = 1
     for side, tensor in zip(sides, tensors, strict=True):
-        raw = side.dump.read_stored(tensor.key).raw
-        split = raw.transpose(axes.places)  # {N, C / block, block, H, W}
+        # The axes of `split` are {N, C / block, block, H, W}.
+        split = side.dump.read_stored(tensor.key).raw.transpose(axes.places)
         used += len(np.trim_zeros(split[:, -1].any(axis=(0, 2, 3))[used:], "b"))
     padding = block - min(-(-used // CHANNELS) * CHANNELS, block)
     for side, tensor in zip(sides, tensors, strict=True):
