@@ -308,8 +308,19 @@ class Rounding:
         found = [(graph.dump.tensor(key).dtype, known[key].scale) for key in keys & known.keys()]
         packed = () if self.one_model else self.rounding_of(side, region)
         weights = {(BITS[dtype], scale) for dtype, scale in found if dtype in BITS}
-        weights |= {(bits, ()) for key in constants if (bits := bits_behind(graph, key))}
+        weights |= {(bits, ()) for key in constants if (bits := self.bits_behind(side, key))}
         return weights or {(int(what[0]), ()) for what, _ in packed if "weights" in what}
+
+    def bits_behind(self, side: int, key: str) -> int:
+        """Return the bits of a dequantised constant's integers, of which a dump knows no scales.
+
+        The result is 0 for other constants.
+        """
+        graph = self.graphs[side]
+        maker = graph.makers.get(key)
+        if maker is None or key in graph.dequantized or "dequantize" not in maker.type.lower():
+            return 0
+        return int(maker.parameters.get("bits", 8))
 
     def explain_constant(
         self, pair: ConstantPair, size: Size, elements: Elements
@@ -380,17 +391,6 @@ class Rounding:
             varying = square - total**2 / count if count else 0.0
             found.append(LEAST_GROWTH * math.sqrt(square / varying) if varying > 0 else MOST_GROWTH)
         return min(max(found), MOST_GROWTH)
-
-
-def bits_behind(graph: Graph, key: str) -> int:
-    """Return the bits of the integers of a dequantised constant whose scales are unknown.
-
-    The result is 0 for other constants. Of integers, only those of 4 bits are missing in a dump.
-    """
-    maker = graph.makers.get(key)
-    if maker is None or key in graph.dequantized or "dequantize" not in maker.type.lower():
-        return 0
-    return bits_of(next((it.dtype for it in graph.dump if it.key == maker.inputs[0]), "int4"))[0]
 
 
 def precision_of_sides(graphs: Sequence[Graph]) -> str:

@@ -21,7 +21,7 @@ from lar.dumps import DumpFacts, OperatorFact
 from lar.dumps.binary import BY_DTYPE, Numbering
 from lar.dumps.recording import Dumped, Part, Unheld
 from lar.engines.onnx_file.bodies import Body, Operator, open_operators, operators_in, parameters_of
-from lar.engines.onnx_file.fields import Message, Node
+from lar.engines.onnx_file.fields import Message, Node, bits_of, type_name
 from lar.engines.onnx_file.operators import ROLES, Role
 from lar.engines.onnx_file.tensors import Array, array_of
 from lar.records.run import Quantization
@@ -169,6 +169,10 @@ class NumberedGraph:
 
     def __init__(self, graph: Message, fed: Iterable[str]) -> None:
         self.outputs = [each.name for each in graph.output]
+        # Constants of 4 bits, which no file of a dump can hold.
+        self.of_4_bits = {
+            it.name for it in graph.initializer if bits_of(type_name(it.data_type)) == 4
+        }
         self.operators = [*operators_in(Body("", graph))]
         self.nodes = [each.node for each in self.operators]
         self.makers = {name: it for it in self.operators for name in filter(None, it.node.outputs)}
@@ -188,7 +192,10 @@ class NumberedGraph:
         The operators are in the order of the graph, with their numbers and parameters.
         """
         operators = [
-            OperatorFact(self.variables[name].operator_id, known)
+            OperatorFact(
+                self.variables[name].operator_id,
+                known if self.of_4_bits.isdisjoint(node.inputs) else {**known, "bits": 4},
+            )
             for node, known in zip(self.nodes, self.parameters, strict=True)
             for name in [*filter(None, node.outputs)][:1]
         ]
