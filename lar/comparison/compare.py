@@ -58,6 +58,7 @@ def find_notes(
     """Yield the notes on a comparison for the reader of a report."""
     yield from note_dumps(paired)
     yield from note_inputs(paired)
+    yield from note_shapes(paired)
     if paired.drawn:
         nodes = sorted({pair.expected for pair in paired.drawn}, key=lambda it: it.place)
         first = [it for it in nodes if not paired.graphs[1].random.intersection(it.parents)]
@@ -90,6 +91,17 @@ def note_dumps(paired: Paired) -> Iterator[str]:
         if dump.missing:
             files = count_of(len(dump.missing), "file")
             yield f"the dump {name} lacks {files} that its index names: {join_first(dump.missing)}"
+
+
+def note_shapes(paired: Paired) -> Iterator[str]:
+    """Yield a note on outputs whose shapes differ, but whose numbers could be compared."""
+    of_outputs = (it for it in paired.compared.values() if it.is_output and not it.problem)
+    differing = [it for it in of_outputs if it.actual.shape != it.expected.shape]
+    if differing:
+        shapes = join_first(
+            [f"{it.expected.name} {it.actual.shape} and {it.expected.shape}" for it in differing]
+        )
+        yield f"shapes of outputs differ, in the order of axes or in axes of size 1: {shapes}"
 
 
 def note_inputs(paired: Paired) -> Iterator[str]:
