@@ -504,7 +504,8 @@ class Matching:
     def match_results(self) -> None:
         """Match two tensors if the same twins are computed from both, and from no other tensors.
 
-        The two tensors may come from different operators.
+        The two tensors may come from different operators if they are computed from the same twins,
+        or have the same values.
 
         Two tensors are not matched if only one of them is computed by a cast. Two tensors are also
         not matched if one tensor's operator does all steps of the other tensor's operator, and then
@@ -515,8 +516,11 @@ class Matching:
                 continue
             short, long = sorted((self.kinds[nodes[0]], self.kinds[others[0]]), key=len)
             more = short != long and (short == long[: len(short)] or ("cast",) in (short, long))
-            if self.results(nodes[0]) and not more:
-                self.add(nodes[0], others[0])
+            pair = nodes[0], others[0]
+            replaced = self.sources(pair[0]) == self.sources(pair[1])
+            may_be = replaced or self.kind_score(*pair) > 0 or self.near(*pair)
+            if self.results(nodes[0]) and not more and may_be:
+                self.add(*pair)
 
     def groups_left(
         self, around: Callable[[Node], frozenset[Node]]
