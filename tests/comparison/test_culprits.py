@@ -439,6 +439,19 @@ def test_values_are_stored_as_the_side_that_is_run_stores_them(layout: str, dtyp
     np.testing.assert_array_equal(fed, stored(plain[0]))
 
 
+@pytest.mark.parametrize("dtype", ["QuantizedS8", "BFloat16", "QuantizedS4", "unknown"])
+def test_numbers_of_a_type_without_integers_or_scales_are_not_fed(dtype: str) -> None:
+    actual, expected = (
+        dump_of(
+            Step("data", "Input", (), IMAGES, dtype=each),
+            Step("a", "Kinda", ("data",), np.tanh(IMAGES) * np.float32(factor)),
+        )
+        for each, factor in ((dtype, 1.5), ("float32", 1))
+    )
+    (culprit,) = isolate(actual, expected, Played({"a": np.tanh})).culprits
+    assert culprit.doubt == f"data: lar cannot feed numbers of the type {dtype}"
+
+
 def off_by(errors: Sequence[float], types: str, dtype: str) -> tuple[Dump, Played]:
     """A chain of tensors that are off by factors, and its operators, which compute them alone, but
     for those of the type `Gone`."""
