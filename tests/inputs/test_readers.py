@@ -116,12 +116,11 @@ def test_a_test_set_folder_gives_its_inputs_in_order(tmp_path: Path) -> None:
 
 
 def test_the_items_of_an_onnx_sequence_are_numbered(tmp_path: Path) -> None:
-    arrays = [np.arange(6, dtype=np.int8).reshape(2, 3), np.ones(1, np.float32)]
+    arrays: list[Any] = [np.arange(6, dtype=np.int8).reshape(2, 3), np.ones(1, np.float32)]
     content = numpy_helper.from_list(arrays, "s").SerializeToString()
     read = read_bytes(content, tmp_path / "input_4.pb")
-    assert [(each.name, each.position) for each in read] == [("s[0]", 4), ("s[1]", 4)]
-    for each, array in zip(read, arrays, strict=True):
-        assert (each.array.dtype, each.array.tolist()) == (array.dtype, array.tolist())
+    told = [(f"s[{at}]", 4, it.dtype, it.tolist()) for at, it in enumerate(arrays)]
+    assert [(it.name, it.position, it.array.dtype, it.array.tolist()) for it in read] == told
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".npz"])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from itertools import chain, count, repeat
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -98,20 +100,9 @@ def test_the_time_of_one_that_waits_to_warm_up_stands_still(write_script: WriteS
     assert ended == []
 
 
-class Played(TurnTaker):
-    """Takes turns whose iterations took these times; without a time, its worker has ended."""
-
-    def __init__(self, times: Iterator[float]) -> None:
-        self.times = times
-
-    def take_turn(self, untimed: int, timed: int) -> Samples | None:
-        seconds = next(self.times, 0)
-        return Samples(end_to_end=(seconds,) * timed) if seconds else None
-
-
 @pytest.mark.parametrize(("known", "able"), [(0.0, [0, 1, 3, 4]), (0.01, [0, 1, 2, 3, 4])])
 def test_one_that_stays_far_slower_than_the_first_gets_only_its_fastest_look(
-    known: float, able: list[int]
+    known: float, able: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first look of the second was disturbed. The speed of the fourth was known. The last one
     ended, as the third does after three looks."""
@@ -119,10 +110,13 @@ def test_one_that_stays_far_slower_than_the_first_gets_only_its_fastest_look(
     members = [Member(number=number, spec=None) for number in range(5)]
     members[0].seconds, members[3].seconds = known, 0.05
     rounds = Rounds(folder="", began=0, deadline=0, order=random.Random(0), slowest=3.0)
-    rounds.takers = {it: Played(iter(times)) for it, times in zip(members, looks, strict=True)}
+    for member, times in zip(members, looks, strict=True):
+        turns = chain((Samples(end_to_end=(each,)) for each in times), repeat(None))
+        rounds.takers[member] = Mock(**{"take_turn.side_effect": turns})
+    monkeypatch.setattr("lar.running.rounds.time", Mock(monotonic=count(step=0.001).__next__))
     assert [it.number for it in rounds.leave_out_slow(members[0], members)] == able
-    turns = [[max(turn.samples.end_to_end) for turn in it.turns] for it in members]
-    assert turns == ([[]] * 5 if known else [[0.01], [], [0.04], [], []])
+    kept = [[max(turn.samples.end_to_end) for turn in it.turns] for it in members]
+    assert kept == ([[]] * 5 if known else [[0.01], [], [0.04], [], []])
 
 
 def ended_with(folder: Path, outputs: Mapping[str, Any]) -> Member:
@@ -143,6 +137,5 @@ def test_the_output_that_differs_most_is_told(
 ) -> None:
     sides = ended_with(tmp_path / "one", actual), ended_with(tmp_path / "other", expected)
     found = compare_members(*sides)
-    names = ("output", "agreement", "max_error", "reason") if told else ()
-    assert [getattr(found, name) for name in names] == [pytest.approx(it) for it in told or ()]
-    assert (found is None) == (told is None)
+    seen = found and [found.output, found.agreement, found.max_error, found.reason]
+    assert seen == (told and [pytest.approx(it) for it in told])
