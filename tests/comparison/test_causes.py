@@ -10,6 +10,12 @@ import numpy.typing as npt
 import pytest
 
 from lar.comparison.causes import Sides, find_kind
+from lar.dumps import Dump
+from lar.records.run import Quantization
+from tests.comparison.handmade import Step, dump_of
+from tests.comparison.known_engines import compare_dumps
+from tests.comparison.test_quantization import quantise
+from tests.tables import each_row
 
 Array = npt.NDArray[Any]
 EXPECTED = np.random.default_rng(0).standard_normal((1, 8, 12, 12)).astype(np.float32)
@@ -76,3 +82,28 @@ def test_the_side_is_named() -> None:
 def test_any_shape_will_do(shape: tuple[int, ...]) -> None:
     find_kind(Sides(np.ones(shape), np.zeros(shape)))
     find_kind(Sides(np.full(shape, 2), np.full(shape, 3)))
+
+
+def convolution(scale: float, of_bias: float, bias: float) -> Dump:
+    """A convolution of integers; the scales of its input and its bias are off by these factors."""
+    x, biases = EXPECTED.clip(-1, 1), np.linspace(-bias, bias, 8, dtype=np.float32).reshape(8, 1, 1)
+    scales = {"x": 0.01 * scale, "w": 0.008, "b": 0.00008 * of_bias}
+    known = {name: Quantization(scale=(it,)) for name, it in scales.items()}
+    steps = np.rint(biases / 0.00008).astype(np.int32)
+    return dump_of(
+        Step("data", "Input", (), x),
+        Step("w", "constant", (), quantise(np.eye(8), 0.008), quantization=known["w"]),
+        Step("b", "constant", (), steps, quantization=known["b"]),
+        Step("x", "Relu", ("data",), quantise(x, scales["x"]), quantization=known["x"]),
+        Step("y", "Conv", ("x", "w", "b"), x + np.float32(of_bias) * biases),
+    )
+
+
+@each_row("comparison/cases/misread biases")
+def test_a_bias_that_is_read_by_a_wrong_scale_is_told_from_another_wrong_bias(
+    factors: list[float], others: list[float], notes: list[str], kinds: list[str]
+) -> None:
+    found = compare_dumps(convolution(*factors), convolution(*others))
+    assert found.finding == "fault"
+    assert [*found.notes] == notes
+    assert [it.kind.partition(", most at")[0] for it in found.culprits] == kinds

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from lar.comparison.culprits import converted
 from lar.dumps import Dump, DumpedTensor
 from lar.errors import LarError
 from lar.records.comparison import Comparison, Culprit
@@ -437,6 +438,13 @@ def test_values_are_stored_as_the_side_that_is_run_stores_them(layout: str, dtyp
     (fed,) = operators.fed["a"].values()
     assert fed.dtype == np.dtype(dtype)
     np.testing.assert_array_equal(fed, stored(plain[0]))
+
+
+@pytest.mark.parametrize("dtype", ["QuantizedS8", "BFloat16", "QuantizedS4", "unknown"])
+def test_numbers_of_a_type_without_integers_or_scales_are_not_fed(dtype: str) -> None:
+    tensor = DumpedTensor(key="x", name="x", dtype=dtype, shape=(2,))
+    with pytest.raises(LarError, match=f"x: lar cannot feed numbers of the type {dtype}$"):
+        converted(np.ones(2), tensor, None)
 
 
 def off_by(errors: Sequence[float], types: str, dtype: str) -> tuple[Dump, Played]:

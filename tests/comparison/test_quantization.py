@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from lar.dumps import Stored
-from lar.graphs.signatures import BLOCK, dequantized, elements_of, whole
+from lar.graphs.signatures import BLOCK, dequantized, elements_of, integers_of, whole
 from lar.records.comparison import Comparison, TensorComparison, Tolerance
 from lar.records.run import Quantization
 from lar.reports.comparison_report import describe_type
@@ -99,6 +99,13 @@ def test_channels_are_counted_through_all_blocks(shape: tuple[int, int], axis: i
     real = (integers - np.reshape([1, 0, -3], wide)) * np.reshape([0.5, 0.25, 2.0], wide)
     blocks = [*dequantized(elements_of(Stored(integers)), quantization).blocks()]
     assert np.array_equal(np.concatenate(blocks), real.ravel())
+    assert np.array_equal(integers_of(real, quantization, integers.dtype), integers)
+    single = replace(quantization, zero_point=(-3,))
+    numbers = (integers.astype(float) + 3) * np.reshape([0.5, 0.25, 2.0], wide)
+    assert np.array_equal(integers_of(numbers, single, integers.dtype), integers)
+    assert [*integers_of(real[:1, 0] * 0 + 1e3, Quantization(scale=(0.5,)), integers.dtype)] == [
+        127
+    ]
     empty = dequantized(elements_of(Stored(integers[:0])), Quantization(scale=(0.5,)))
     assert whole(empty).shape == (0, shape[1])
 

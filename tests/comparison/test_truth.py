@@ -108,15 +108,15 @@ def test_the_odd_ones_are_those_outside_the_largest_group(
     assert odd_of(groups) == tuple(odd)
 
 
-def test_the_odd_one_out_is_named_for_each_tensor(folders: list[str]) -> None:
-    found = lar.compare(*folders[:3])
+@each_row("comparison/cases/odd sides")
+def test_the_odd_one_out_is_named_for_each_tensor(
+    folders: list[str], order: str, groups: list[list[list[int]]], odd: list[list[int]]
+) -> None:
+    found = lar.compare(*(folders["abcd".index(letter)] for letter in order))
     assert isinstance(found, ComparisonOfSides)
     assert not found.same
-    assert [(it.groups, it.odd) for it in found.tensors] == [
-        (((0, 1, 2),), ()),
-        (((0, 1), (2,)), (2,)),
-        (((0, 1), (2,)), (2,)),
-    ]
+    assert [[[*each] for each in it.groups] for it in found.tensors] == groups
+    assert [[*it.odd] for it in found.tensors] == odd
     assert lar.compare(*folders[:3], max_error=1.0).same
 
 

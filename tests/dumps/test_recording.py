@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import lar
+from lar.dumps import DumpFacts, read_facts, recording
 from lar.dumps.binary import Variable, format_name, write_tensor
 from lar.dumps.recording import Part, Unheld, parts_of
+from lar.records.run import RunContext
+from tests.refusals import refused
 
 ONE, TWO = np.ones((2, 3), np.float32), np.zeros(4, np.int64)
 
@@ -37,6 +41,31 @@ def test_what_no_file_holds_has_a_reason(value: object) -> None:
     (found,) = parts_of("v", value)
     assert isinstance(found, Unheld)
     assert found.reason
+
+
+def driver_of(folder: Path, runner: int = 0, **outputs: Any) -> Any:
+    context = RunContext(written={"bin_io_dump": str(folder), "bin_out_dump": str(folder)})
+    known = {"runner": runner, "run_number": 0, "after_iteration": None, "context": context}
+    return SimpleNamespace(**known, outputs=lambda: outputs)
+
+
+def test_a_tensor_that_no_file_holds_is_left_out_with_the_reason(tmp_path: Path) -> None:
+    values: dict[str, Any] = {"y": None, "z": ONE, "t": np.zeros(2, "M8[s]"), "u": None}
+    layer, facts = recording.Layer("n", "Op", ["x"], values), DumpFacts(left_out={"u": "unused"})
+    for runner in (1, 0):
+        assert not (tmp_path / "d").exists()
+        driver = driver_of(tmp_path / "d", runner)
+        recording.dump_layers(driver, {"x": TWO}, [layer], ["z"], facts=facts)
+    told = {"u": "unused", "y": recording.NO_VALUES, "t": "no file holds the dtype datetime64[s]"}
+    assert read_facts(tmp_path / "d").left_out == told
+    assert [it.name for it in lar.open_dump(tmp_path / "d")] == ["x", "z"]
+
+
+def test_an_output_that_no_file_holds_is_refused(tmp_path: Path) -> None:
+    driver = driver_of(tmp_path / "d", y=ONE, z="a map")
+    recording.write_outputs(driver, recording.number_outputs(["y", "z"]))
+    refused("--bin-out-dump: the output z cannot be written: a map", driver.after_iteration)
+    assert [it.name for it in (tmp_path / "d").iterdir()] == ["run0-var0"]
 
 
 @pytest.mark.parametrize("kind", [object, np.str_])

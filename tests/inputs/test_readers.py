@@ -5,6 +5,7 @@ import io
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import cv2
 import numpy as np
@@ -112,6 +113,24 @@ def test_a_test_set_folder_gives_its_inputs_in_order(tmp_path: Path) -> None:
     read = read_path(str(tmp_path))
     assert [(each.position, each.array.tolist()) for each in read] == [(2, [2]), (10, [10])]
     refused("names its inputs itself", read_path, str(tmp_path), "data")
+
+
+def test_the_items_of_an_onnx_sequence_are_numbered(tmp_path: Path) -> None:
+    arrays: list[Any] = [np.arange(6, dtype=np.int8).reshape(2, 3), np.ones(1, np.float32)]
+    content = numpy_helper.from_list(arrays, "s").SerializeToString()
+    read = read_bytes(content, tmp_path / "input_4.pb")
+    told = [(f"s[{at}]", 4, it.dtype, it.tolist()) for at, it in enumerate(arrays)]
+    assert [(it.name, it.position, it.array.dtype, it.array.tolist()) for it in read] == told
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_what_the_system_cannot_read_or_hold_is_told(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = {"input/output error": OSError(5, "Input/output error"), "fit into": MemoryError()}
+    for problem, error in errors.items():
+        monkeypatch.setattr("lar.inputs.readers._read_array", Mock(side_effect=error))
+        refused(problem, read_bytes, valid_files()[suffix], tmp_path / f"a{suffix}")
 
 
 def test_raw_bytes_get_a_dtype_and_a_shape(tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ import lar
 from lar.dumps import Dump
 from lar.dumps.binary import write_tensor
 from lar.errors import LarError, UsageError
-from lar.running.compared_sides import Asked, ModelRun, SideRuns, compare, side_of
+from lar.records.run import TensorInfo
+from lar.running.compared_sides import Asked, ModelRun, SideRuns, compare, rename_inputs, side_of
 from tests.cli.runs import write_dump
 from tests.command_lines import ROOT, run_lar
+from tests.refusals import refused
 from tests.running.isolated_runs import known
 
 
@@ -69,6 +71,14 @@ def test_options_for_all_sides_are_keywords() -> None:
         compare(model, f"{ROOT}/models/digits_cnn.mge", enable_nchw44=True)
 
 
+def test_inputs_of_another_model_are_paired_by_name_or_by_order() -> None:
+    infos = [TensorInfo(name=it, dtype="float32", shape=(1,)) for it in ("a", "b")]
+    fed, own = {"x": np.ones(1), "y": np.ones(1)}, {"b": np.ones(1), "a": np.zeros(1)}
+    assert rename_inputs(fed, infos, "net") == {"a": fed["x"], "b": fed["y"]}
+    assert rename_inputs({**fed, **own}, infos, "net") == rename_inputs(own, infos, "net") == own
+    refused(r"takes 2 inputs .a, b., and the sides 1 .x.", rename_inputs, {"x": 0}, infos, "net")
+
+
 def test_operators_of_sides_are_prepared_once(tmp_path: Path) -> None:
     model = f"{ROOT}/models/digits_cnn.onnx"
     folder = write_dump(tmp_path / "d", t=np.ones(3, np.float32))
@@ -76,8 +86,7 @@ def test_operators_of_sides_are_prepared_once(tmp_path: Path) -> None:
         runs = SideRuns([side_of(model), side_of(folder)], Asked(), stack)
         assert runs.operators_of(0) is runs.operators_of(0)
         assert not isinstance(runs.operators_of(0), str)
-        problem = "B is a dump that does not name the model and"
-        assert str(runs.operators_of(1)).startswith(problem)
+        assert str(runs.operators_of(1)).startswith("B is a dump that does not name the model and")
     elsewhere = Asked(make_on=lambda *_: pytest.fail("it is run"))
     with contextlib.ExitStack() as stack:
         runs = SideRuns([side_of(model)], elsewhere, stack)

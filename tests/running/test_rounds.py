@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import random
+from collections.abc import Mapping
+from itertools import chain, count, repeat
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 from lar.records.events import Event, PhaseEntered
-from lar.records.run import RunContext, RunResult
+from lar.records.run import RunContext, RunResult, RunSpec, Samples
 from lar.running.plan import plan_run
-from lar.running.rounds import TurnTaker, await_all
+from lar.running.rounds import Member, Rounds, TurnTaker, await_all, compare_members
+from lar.worker.execution import summarize_outputs
 from tests.conftest import WriteScript
+from tests.tables import each_row
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -89,3 +98,44 @@ def test_the_time_of_one_that_waits_to_warm_up_stands_still(write_script: WriteS
         if not ended:
             break
     assert ended == []
+
+
+@pytest.mark.parametrize(("known", "able"), [(0.0, [0, 1, 3, 4]), (0.01, [0, 1, 2, 3, 4])])
+def test_one_that_stays_far_slower_than_the_first_gets_only_its_fastest_look(
+    known: float, able: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first look of the second was disturbed. The speed of the fourth was known. The last one
+    ended, as the third does after three looks."""
+    looks = [[0.01], [0.05, 0.02], [0.05, 0.04, 0.045], [], []]
+    members = [Member(number=number, spec=None) for number in range(5)]
+    members[0].seconds, members[3].seconds = known, 0.05
+    rounds = Rounds(folder="", began=0, deadline=0, order=random.Random(0), slowest=3.0)
+    for member, times in zip(members, looks, strict=True):
+        turns = chain((Samples(end_to_end=(each,)) for each in times), repeat(None))
+        rounds.takers[member] = Mock(**{"take_turn.side_effect": turns})
+    monkeypatch.setattr("lar.running.rounds.time", Mock(monotonic=count(step=0.001).__next__))
+    assert [it.number for it in rounds.leave_out_slow(members[0], members)] == able
+    kept = [[max(turn.samples.end_to_end) for turn in it.turns] for it in members]
+    assert kept == ([[]] * 5 if known else [[0.01], [], [0.04], [], []])
+
+
+def ended_with(folder: Path, outputs: Mapping[str, Any]) -> Member:
+    """A member whose worker gave these outputs, of which those that are no arrays have no file."""
+    arrays = {
+        name: it if isinstance(it, str) else np.array(it, None if str in map(type, it) else "f4")
+        for name, it in outputs.items()
+    }
+    spec = RunSpec(model="net", engine="e", driver="d")
+    found = tuple(summarize_outputs(arrays, str(folder)))
+    result = RunResult(spec=spec, status="ok", phase="done", outputs=found)
+    return Member(number=0, spec=spec, result=result, outputs=str(folder))
+
+
+@each_row("running/cases/outputs of members")
+def test_the_output_that_differs_most_is_told(
+    tmp_path: Path, actual: Any, expected: Any, told: list[Any] | None
+) -> None:
+    sides = ended_with(tmp_path / "one", actual), ended_with(tmp_path / "other", expected)
+    found = compare_members(*sides)
+    seen = found and [found.output, found.agreement, found.max_error, found.reason]
+    assert seen == (told and [pytest.approx(it) for it in told])

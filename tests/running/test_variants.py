@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from lar.running.variants import make_variants, parse_vary
+from lar.running.variants import axes_of, make_variants, parse_vary
 from tests.conftest import WriteScript
+from tests.refusals import refused
 from tests.tables import each_row
 
 
@@ -16,3 +17,4 @@ def test_several_values_of_an_option_have_commas_between_them(write_script: Writ
     model = write_script()
     variants = make_variants([model, f"{model} --engine-env A=1 --engine-env B=2"], [], {})
     assert [variant.name for variant in variants] == ["default", "engine-env=A=1,B=2"]
+    refused("vary: seed: has no values to vary", axes_of, {"seed": []})

@@ -24,6 +24,9 @@ MODELS = Path(__file__).resolve().parents[2] / "models"
 DIGITS, ONNX = str(MODELS / "digits_cnn.mge"), str(MODELS / "digits_cnn.onnx")
 
 
+OPTIONS: dict[str, Any] = {"multithread": 2, "engine_env": ["A=1", "B=2"]}
+
+
 def pack(model: str, engine: str, options: dict[str, OptionValue], place: Path) -> list[str]:
     space = ModelSpace(model=model, engine=engine, dimensions=())
     return write_packed(space, plan_run(model, parse_values(options)), str(place))
@@ -88,10 +91,11 @@ def test_winograd_is_chosen_in_the_cache_that_is_packed(tmp_path: Path) -> None:
 
 def test_of_onnx_runtime_it_is_the_optimised_model(tmp_path: Path) -> None:
     out = tmp_path / "out.onnx"
-    said = pack(ONNX, "onnxruntime", {"multithread": 2, "graph_optimization_level": "all"}, out)
+    said = pack(ONNX, "onnxruntime", {**OPTIONS, "graph_optimization_level": "all"}, out)
     assert said == [
         f"packed: {out}: --graph-optimization-level all",
         "not in the file: --multithread 2: add this to each run of the file",
+        "not in the file: the environment variables A=1 B=2",
     ]
     wanted, alone = (lar.run(model, iter=1, keep_outputs=True) for model in (ONNX, out))
     for name, array in wanted.arrays.items():

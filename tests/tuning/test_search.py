@@ -69,6 +69,14 @@ def test_a_tolerance_takes_what_is_nearly_right(write_script: WriteScript) -> No
     assert "wrong" in known(found.best).name
 
 
+def test_only_a_choice_that_reduces_precision_may_round_coarsely(write_script: WriteScript) -> None:
+    model = write_script(**LANDSCAPES["reduced precision"])
+    found = lar.tune(model, budget=60, allow=["reduced-precision"])
+    outputs = {it.name: it.outputs for it in found.ranking if it.choices}
+    told = {"half": "within the tolerance", "eighth": "different", "nchw44": "different"}
+    assert (known(found.best).name, outputs) == ("half", told)
+
+
 @pytest.mark.parametrize("session", [True, False])
 def test_settings_are_written_with_their_cache(
     write_script: WriteScript, tmp_path: Path, session: bool

@@ -14,10 +14,13 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 from onnx import helper, numpy_helper
 
+from lar.engines.onnx_file.control_flow import NoTruthHere
 from lar.engines.onnx_file.fields import Message
 from lar.engines.reference.driver import evaluator_of
+from lar.engines.reference.operators import OWN, Call
 from tests.tables import each_row
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -39,6 +42,7 @@ INPUTS: Mapping[str, Callable[..., Sequence[Array | None]]] = {
     "u": lambda *shape: steps(0, 256, np.uint8, shape),
     # Of 7 bits, since some processors sum products of more in 16 bits.
     "s": lambda *shape: steps(-64, 64, np.int8, shape),
+    "sizes": lambda *sizes: [np.array(sizes)],
     "scale": lambda it: [np.array(it, np.float32)],
     "zero": lambda it: [np.array(it, np.uint8)],
     "q": lambda scale, zero: [np.array(scale, np.float32), np.array(zero, np.uint8)],
@@ -47,6 +51,10 @@ INPUTS: Mapping[str, Callable[..., Sequence[Array | None]]] = {
     "eye": lambda *shape: [np.eye(*shape) > 0],
     "left out": lambda: [None],
 }
+
+
+def arrays_of(inputs: list[list[Any]]) -> list[Array | None]:
+    return [*chain.from_iterable(INPUTS[kind](*numbers) for kind, *numbers in inputs)]
 
 
 def described(name: str, dtype: Any, shape: Sequence[int] | None) -> onnx.ValueInfoProto:
@@ -66,25 +74,35 @@ def test_an_operator_gives_what_onnx_runtime_gives(
 ) -> None:
     """`fed` is the place of the data; scales and zero points have to be constants for some
     operators of ONNX Runtime."""
-    arrays = [*chain.from_iterable(INPUTS[kind](*numbers) for kind, *numbers in inputs)]
+    arrays, results = arrays_of(inputs), [f"y{at}" for at, _ in enumerate(gives.split())]
     names = ["" if each is None else f"i{place}" for place, each in enumerate(arrays)]
     given = {name: each for name, each in zip(names, arrays, strict=True) if each is not None}
     data = given.pop(names[fed])
-    node = helper.make_node(operator, names, ["y"], domain=domain, **attributes)
-    ends = [described(names[fed], data.dtype, data.shape)], [described("y", gives, None)]
+    node = helper.make_node(operator, names, results, domain=domain, **attributes)
+    given_ends = [described(names[fed], data.dtype, data.shape)]
+    ends = given_ends, [described(*it, None) for it in zip(results, gives.split(), strict=True)]
     weights = [numpy_helper.from_array(each, name) for name, each in given.items()]
     graph = helper.make_graph([node], operator, *ends, weights)
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
     content = helper.make_model(graph, ir_version=8, opset_imports=opsets).SerializeToString()
-    (expected,) = onnxruntime.InferenceSession(content).run(None, {names[fed]: data})
+    expected = onnxruntime.InferenceSession(content).run(None, {names[fed]: data})
     wide = data.astype("f8") if data.dtype == np.float32 else data
-    (found,) = evaluator_of(Message("Model", content), Path()).run({names[fed]: wide})
-    assert found.shape == expected.shape
-    if gives == "float32":
-        assert found.dtype == np.float64
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-    else:
-        assert found.dtype == gives
-        # A number in the middle between two may be rounded to either.
-        assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
-        assert np.mean(found == expected) > 0.9
+    found = evaluator_of(Message("Model", content), Path()).run({names[fed]: wide})
+    for kind, ours, its in zip(gives.split(), found, expected, strict=True):
+        assert ours.shape == its.shape
+        if kind == "float32":
+            assert ours.dtype == np.float64
+            np.testing.assert_allclose(ours, its, rtol=1e-5, atol=1e-5)
+        else:
+            assert ours.dtype == kind
+            # A number in the middle between two may be rounded to either.
+            assert np.abs(ours.astype(int) - its.astype(int)).max() <= 1
+            assert np.mean(ours == its) > 0.9
+
+
+@each_row("engines/reference/operators/no truth")
+def test_what_has_no_single_right_result_is_not_computed(
+    operator: str, inputs: list[list[Any]], attributes: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(NoTruthHere, match=problem):
+        OWN["", operator](Call(operator, arrays_of(inputs), attributes, opset=10))
