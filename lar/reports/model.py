@@ -67,7 +67,6 @@ class Column(ShortRecord, Generic[AnyRow]):
     align: Align = "left"
     width: int = 0  # the least width
     is_fixed: bool = False  # `width` is the exact width, even if a cell is longer
-    group: str = ""  # a heading above this column and its neighbours of the same group
     parts: tuple[Column[AnyRow], ...] = ()
     in_text: bool = True
     digits: int | None = None  # decimals in pages, or None for a column of strings

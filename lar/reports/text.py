@@ -253,9 +253,6 @@ class Drawing:
     def head(self) -> Iterator[str]:
         """Yield the header, with the lines above and below it."""
         columns = [self.given[place] for place in self.shown]
-        if any(column.group for column in columns):
-            groups = self.layout.gap.join(self.groups(columns))
-            yield self.screen.paint(groups.rstrip(), BOLD)
         titles = [escape(printable(column.title), self.layout.escaped) for column in columns]
         yield from self.header(titles) if self.layout.has_header else self.rule(self.layout.over)
 
@@ -267,13 +264,6 @@ class Drawing:
         cells = map(self.pad, titles, self.widths, aligns)
         yield self.line(cells, BOLD)
         yield from self.rule(self.layout.under)
-
-    def groups(self, columns: Sequence[Column[Any]]) -> Iterator[str]:
-        """Yield the headings above columns, each centred over its columns."""
-        pairs = zip(columns, self.widths, strict=True)
-        for group, members in itertools.groupby(pairs, key=lambda pair: pair[0].group):
-            width = line_length([width for _, width in members], self.layout)
-            yield (group if self.screen.width is None else shorten(group, width)).center(width)
 
     def body(
         self, breaks: Mapping[int, str | tuple[str, ...]], colors: Sequence[str]

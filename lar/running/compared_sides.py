@@ -404,7 +404,8 @@ class SideRuns:
             return spec, ""
         if settled := [dumps[it] for it in range(len(self.sides)) if self.brings_inputs(it)]:
             infos = info_of(spec).inputs
-            fed = next(filter(None, (inputs_of(dump, infos) for dump in settled)), {})
+            whole = (dump for dump in settled if not dump.excerpts)
+            fed = next(filter(None, (inputs_of(dump, infos) for dump in whole)), {})
             if not fed and not all(info.optional for info in infos):
                 problem, subject = "does not hold the inputs of its run", settled[0].source
                 raise UsageError(problem, "give the run's inputs with --input", subject=subject)
