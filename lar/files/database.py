@@ -14,7 +14,7 @@ import os
 import re
 import sqlite3
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from urllib.parse import quote
 
@@ -186,21 +186,17 @@ class Database:
         if foreign := [name for name, sql in parts if sql and not PLAIN.fullmatch(str(sql))]:
             problem = f"the store is damaged: {foreign[0]!r} in it may compute something"
             raise refusal(problem, "restore a copy of it")
-        for name, count in self._counts(parts):
+        for name in [str(it) for it, sql in parts if str(sql).upper().startswith("CREATE TABLE")]:
+            quoted = name.replace('"', '""')
+            (count,) = self._connection.execute(f'select count(*) from "{quoted}"').fetchone()
             if count > MORE_ROWS + os.path.getsize(self.path) // ROW_BYTES:
                 raise refusal(f"the store is damaged: {count} rows of {name!r} are too many for it")
         if version > newest:
-            problem = (
-                f"the store is of a newer lar: its schema is {version}, and this lar reads {newest}"
+            schemas = f"its schema is {version}, and this lar reads {newest}"
+            raise refusal(
+                f"the store is of a newer lar: {schemas}", "use the newer lar, or another store"
             )
-            raise refusal(problem, "use the newer lar, or another store")
         return int(version)
-
-    def _counts(self, parts: Iterable[tuple[str, object]]) -> Iterator[tuple[str, int]]:
-        """Yield the name and the number of rows of each table in SQLite's list of tables."""
-        for name in [str(it) for it, sql in parts if str(sql).upper().startswith("CREATE TABLE")]:
-            quoted = name.replace('"', '""')
-            yield name, self._connection.execute(f'select count(*) from "{quoted}"').fetchone()[0]
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:

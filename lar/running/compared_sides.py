@@ -404,11 +404,12 @@ class SideRuns:
             return spec, ""
         if settled := [dumps[it] for it in range(len(self.sides)) if self.brings_inputs(it)]:
             infos = info_of(spec).inputs
-            whole = (dump for dump in settled if not dump.excerpts)
-            fed = next(filter(None, (inputs_of(dump, infos) for dump in whole)), {})
+            fed = next(
+                filter(None, (inputs_of(it, infos) for it in settled if not it.excerpts)), {}
+            )
             if not fed and not all(info.optional for info in infos):
-                problem, subject = "does not hold the inputs of its run", settled[0].source
-                raise UsageError(problem, "give the run's inputs with --input", subject=subject)
+                problem, hint = "does not hold the inputs of its run", "give them with --input"
+                raise UsageError(problem, hint, subject=settled[0].source)
             given = GivenInputs(rename_inputs(fed, infos, spec.model), folder)
             return replace(spec, inputs=given.items), ""
         last = self.specs[max(self.specs)]

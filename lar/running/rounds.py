@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
 
-from lar.errors import LarError
+from lar.errors import LarError, count_of
 from lar.measurement.differences import centre_of_turn, iterations_in_turn, kept_of
 from lar.measurement.machine import read_memory
 from lar.measurement.rows import samples_since
@@ -363,7 +363,7 @@ def compare_members(
     if not (is_alike and actual and expected):
         return None
     if len(actual) != len(expected):
-        reason = f"{len(actual)} outputs instead of {len(expected)}"
+        reason = f"{count_of(len(actual), 'output')} instead of {len(expected)}"
         return OutputDifference(agreement="different", reason=reason)
     places = {each.name: place for place, each in enumerate(actual)}
     is_named = places.keys() == {each.name for each in expected}
