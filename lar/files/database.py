@@ -134,8 +134,7 @@ def error_of_database(error: sqlite3.DatabaseError, place: str) -> LarError:
         hint = "check its permissions and those of its folder"
         return refusal("the store cannot be opened or written", hint)
     if "locked" in text or "busy" in text:
-        problem = f"{holder_of(place)} has locked the store for {PATIENCE_SECONDS:g} s"
-        return refusal(problem, WAIT)
+        return refusal(f"{holder_of(place)} has locked the store for {PATIENCE_SECONDS:g} s", WAIT)
     if "full" in text or "disk I/O" in text:
         # SQLite has one text for a full disk and for a write that the file size limit stops.
         full = error_of_full_disk(os.path.dirname(place) or os.curdir)

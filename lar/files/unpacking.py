@@ -48,8 +48,7 @@ def check_unpacked(
     Raises:
         UsageError: the content is too large.
     """
-    most = most_unpacked(packed_bytes)
-    if unpacked_bytes > most:
+    if unpacked_bytes > (most := most_unpacked(packed_bytes)):
         times = most // max(packed_bytes, 1)
         problem = f"has {packed_bytes} bytes and unpacks to more than {most}"
         problem += f", {times} times as many" if times > 1 else ""

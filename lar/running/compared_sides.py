@@ -404,9 +404,8 @@ class SideRuns:
             return spec, ""
         if settled := [dumps[it] for it in range(len(self.sides)) if self.brings_inputs(it)]:
             infos = info_of(spec).inputs
-            fed = next(
-                filter(None, (inputs_of(it, infos) for it in settled if not it.excerpts)), {}
-            )
+            held = (inputs_of(dump, infos) for dump in settled if not dump.excerpts)
+            fed = next(filter(None, held), {})
             if not fed and not all(info.optional for info in infos):
                 problem, hint = "does not hold the inputs of its run", "give them with --input"
                 raise UsageError(problem, hint, subject=settled[0].source)
@@ -444,8 +443,7 @@ class SideRuns:
         found = self.find_operators(0)
         if isinstance(found, LarError):
             hint = found.hint or "give a model with its options as A"
-            source = self.sides[0].source
-            raise UsageError(found.problem, hint, flag="--isolate", subject=source)
+            raise UsageError(found.problem, hint, flag="--isolate", subject=self.sides[0].source)
 
     def find_operators(self, number: int) -> IsolatedOperators | LarError:
         """Return an object that runs single operators of a side, or the error that prevents this.
