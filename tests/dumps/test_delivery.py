@@ -13,6 +13,7 @@ import pytest
 import lar
 from lar.dumps.delivery import name_of_run
 from lar.records.run import Case, RunSpec
+from tests.tables import each_row
 
 
 def spec_of(items: tuple[str, ...] = (), cases: tuple[str, ...] = ()) -> RunSpec:
@@ -27,9 +28,7 @@ def spec_of(items: tuple[str, ...] = (), cases: tuple[str, ...] = ()) -> RunSpec
     )
 
 
-@pytest.mark.parametrize(
-    ("number", "name"), [(0, "a"), (1, "a"), (2, "a"), (3, "b"), (4, "b"), (5, "c"), (9, "c")]
-)
+@each_row("dumps/excerpts/names of runs")
 def test_a_run_is_of_the_item_or_testcase_whose_iteration_it_is(number: int, name: str) -> None:
     assert name_of_run(spec_of(items=("a", "b", "c")), number) == name
     assert name_of_run(spec_of(cases=("a", "b", "c")), number) == name
@@ -87,10 +86,7 @@ def test_a_file_is_no_place_for_outputs(run_lar: Any, arguments: list[str], tmp_
     assert not items_run(done.stdout)
 
 
-@pytest.mark.parametrize(
-    ("cut", "again"),
-    [("run1-var0", ["d0.npy", "d2.npy", "d3.npy"]), ("run0-var0", [f"d{i}.npy" for i in range(4)])],
-)
+@each_row("dumps/excerpts/made again")
 def test_an_output_that_was_cut_off_is_made_again(
     run_lar: Any, arguments: list[str], tmp_path: Path, cut: str, again: list[str]
 ) -> None:

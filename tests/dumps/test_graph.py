@@ -225,11 +225,7 @@ def followed(
 
 def test_what_moves_integers_keeps_their_scale_on_and_back() -> None:
     tensors = [tensor(name) for name in "abcd"]
-    moves = [
-        operator("Reshape", "a", "b"),
-        operator("MaxPool", "b", "c"),
-        operator("Add", "c", "d"),
-    ]
+    moves = [operator(*it.split()) for it in ("Reshape a b", "MaxPool b c", "Add c d")]
     assert followed(tensors, moves, b=HALF) == {"a": HALF, "b": HALF, "c": HALF}
 
 

@@ -68,18 +68,12 @@ def test_where_the_axes_stand(layout: str, shape: list[int]) -> None:
         assert blocked[7, 1, 1, 2, 3] == plain[7, 4 * 1 + 3, 1, 2]
 
 
-def test_what_does_not_fit_is_not_blocked() -> None:
-    for layout, shape in [
-        ("nchw44", (1, 2, 3, 4)),
-        ("nchw88", (1, 1, 1, 1, 4)),
-        ("what", (1,) * 5),
-        ("OIhw4i4o", (1, 1, 1, 1, 4)),
-        ("OIhw4i", (1, 1, 1, 1, 4)),
-        ("oIhw4o", (1, 1, 1, 1, 4)),
-        ("ogIhw4i", (1, 1, 1, 1, 4)),
-        ("", ()),
-    ]:
-        assert not fits_layout(shape, layout)
+@each_row("dumps/layouts/unfit")
+def test_what_does_not_fit_is_not_blocked(layout: str, shape: list[int]) -> None:
+    assert not fits_layout(tuple(shape), layout)
+
+
+def test_what_the_last_block_fills_up_is_padded() -> None:
     assert is_padded((1, 12, 1, 1), (1, 9, 1, 1), "nchw4")
     for shape in ((1, 3, 1, 1), (1, 13, 1, 1), (1, -1, 1, 1), (1, 9, 2, 1), (9,)):
         assert not is_padded((1, 12, 1, 1), shape, "nchw4")

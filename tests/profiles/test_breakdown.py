@@ -22,12 +22,17 @@ from lar.profiles.breakdown import (
 )
 from lar.profiles.times import self_times_of
 from lar.profiles.trace_file import encode_profile
-from lar.records.profile import Category, Profile, StepNoise
+from lar.records.profile import Category, Execution, Profile, Span, StepNoise
 from lar.records.run import RunResult, RunSpec, Samples
 from tests.profiles.synthetic import operator_of
 from tests.profiles.timelines import HOST, WORKER, execution_of, profile_of, span_of, step_of
 
 CONV = operator_of("conv", "Convolution")
+
+
+def in_one_step(executions: list[Execution], spans: list[Span], device: str = "cpu") -> Profile:
+    """A profile of an iteration of 100 us."""
+    return profile_of([CONV], [step_of(0, 0, 100)], executions, spans, device=device)
 
 
 def microseconds_of(profile: Profile) -> list[dict[str, float]]:
@@ -38,9 +43,7 @@ def microseconds_of(profile: Profile) -> list[dict[str, float]]:
 
 
 def test_a_cpu_has_no_buckets_of_a_device() -> None:
-    profile = profile_of(
-        [CONV],
-        [step_of(0, 0, 100)],
+    profile = in_one_step(
         [execution_of(0, 30, 60, thread=WORKER, dispatch=(20, 40))],
         [span_of("phase", "dataloader", 0, 10), span_of("runtime", "forward", 0, 100)],
     )
@@ -48,9 +51,7 @@ def test_a_cpu_has_no_buckets_of_a_device() -> None:
 
 
 def test_a_moment_counts_for_the_first_bucket_it_lies_in() -> None:
-    profile = profile_of(
-        [CONV],
-        [step_of(0, 0, 100)],
+    profile = in_one_step(
         [execution_of(0, 12, 40, wait=8, dispatch=(10, 30))],
         [
             span_of("memcpy", "in", 35, 50, device="cuda0"),
@@ -74,13 +75,8 @@ def test_a_moment_counts_for_the_first_bucket_it_lies_in() -> None:
 
 
 def test_kernels_count_instead_of_the_operators_that_launched_them() -> None:
-    profile = profile_of(
-        [CONV],
-        [step_of(0, 0, 100)],
-        [execution_of(0, 10, 90)],
-        [span_of("kernel", "gemm", 20, 50, device="cuda0")],
-        device="cuda0",
-    )
+    kernel = span_of("kernel", "gemm", 20, 50, device="cuda0")
+    profile = in_one_step([execution_of(0, 10, 90)], [kernel], device="cuda0")
     (buckets,) = microseconds_of(profile)
     assert (buckets["Kernel"], buckets["Other"]) == (30, 70)
 
@@ -89,9 +85,7 @@ def test_a_call_that_dispatches_operators_does_not_hide_them() -> None:
     dispatched = execution_of(0, 50, 60, dispatch=(10, 20))
     inner = span_of("runtime", "launch", 12, 15)
     forward = span_of("runtime", "forward", 0, 30)
-    profile = profile_of(
-        [CONV], [step_of(0, 0, 100)], [dispatched], [forward, inner], device="cuda0"
-    )
+    profile = in_one_step([dispatched], [forward, inner], device="cuda0")
     (buckets,) = microseconds_of(profile)
     assert (buckets["Runtime"], buckets["CPU Exec"]) == (3, 7)
 
@@ -99,7 +93,7 @@ def test_a_call_that_dispatches_operators_does_not_hide_them() -> None:
 @pytest.mark.parametrize("device", ["cpu", None])
 def test_a_copy_between_places_of_the_host_is_none_of_the_device(device: str | None) -> None:
     copy = span_of("memcpy", "HtoH", 10, 20, device=device)
-    profile = profile_of([CONV], [step_of(0, 0, 100)], [], [copy], device="cuda0")
+    profile = in_one_step([], [copy], device="cuda0")
     assert microseconds_of(profile)[0]["Memcpy"] == 0
 
 
@@ -157,7 +151,6 @@ def test_buckets_sum_to_the_step(
         assert min(step.buckets_ns.values()) >= 0
 
 
-CONV_DISTURBANCE, POOL = operator_of("conv", "Convolution"), operator_of("pool", "Pooling")
 WAITED = ("queue delay",)
 
 
@@ -184,7 +177,7 @@ def run_of(
         step_of(n, start, start + length)
         for n, (start, length) in enumerate(zip(starts, lengths, strict=True))
     ]
-    operators = [CONV_DISTURBANCE, POOL]
+    operators = [CONV, operator_of("pool", "Pooling")]
     return profile_of(operators, steps, executions, spans, facts={"noise": noise}, **fields)
 
 

@@ -14,14 +14,7 @@ import pytest
 from lar.engines.operator_times import decode_any
 from lar.errors import UsageError
 from lar.profiles.trace_file import encode_profile
-from lar.records.profile import (
-    Cost,
-    MemoryChunk,
-    MemoryPlan,
-    Profile,
-    StepNoise,
-    TriedSetting,
-)
+from lar.records.profile import Cost, MemoryChunk, MemoryPlan, Profile, StepNoise, TriedSetting
 from lar.records.summary import Difference, Interval
 from lar.reports.styles import EXPORTS, STYLES
 from tests.conftest import REPOSITORY

@@ -76,11 +76,6 @@ def dispatch_only(profile: Profile) -> Profile:
     return with_facts(in_one_thread(profile), **facts)
 
 
-def of_means(profile: Profile) -> Profile:
-    """A profile whose engine gives the mean of each operator alone."""
-    return with_facts(in_one_thread(profile), times="mean")
-
-
 PROFILES = {
     "worker": profile_of_layers(),
     "one thread": in_one_thread(profile_of_layers()),
@@ -88,7 +83,8 @@ PROFILES = {
     "loop": profile_of_loop(),
     "kernels": on_device(profile_of_layers(), has_kernels=True),
     "no kernels": on_device(profile_of_layers(), has_kernels=False),
-    "means": of_means(profile_of_layers()),
+    # Of an engine that gives the mean of each operator alone.
+    "means": with_facts(in_one_thread(profile_of_layers()), times="mean"),
     "dispatch only": dispatch_only(profile_of_layers()),
 }
 
@@ -181,6 +177,5 @@ def test_iterations_are_numbered_from_0_in_every_style() -> None:
     assert [row["step"] for row in table_of(profile, "paddle", "log", view=["log"])] == [0, 1, 2]
     for export in (export_chrome, export_tensorboard):
         names = [each["name"] for each in json.loads(b"".join(export(profile)))["traceEvents"]]
-        assert [name for name in names if name.startswith("ProfilerStep")] == [
-            *("ProfilerStep#0", "ProfilerStep#1", "ProfilerStep#2"),
-        ]
+        steps = [name for name in names if name.startswith("ProfilerStep")]
+        assert steps == ["ProfilerStep#0", "ProfilerStep#1", "ProfilerStep#2"]

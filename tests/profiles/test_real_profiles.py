@@ -33,10 +33,7 @@ from tests.known import known
 from tests.profiles.synthetic import executions_by_operator
 from tests.profiles.test_every_report import check_kernels, check_times, check_work
 
-MODELS = [
-    pytest.param("digits_cnn.mge", marks=needs_megengine),
-    "mobilenet_v2.onnx",
-]
+MODELS = [pytest.param("digits_cnn.mge", marks=needs_megengine), "mobilenet_v2.onnx"]
 ITERATIONS = 5
 # What models hold of these is executed, each of them, under these names.
 WORK = {"mge": ("Convolution", "ConvBias", "MatrixMul", "Pooling"), "onnx": ("Conv", "Gemm")}

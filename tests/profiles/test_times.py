@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,38 +19,34 @@ from lar.profiles.times import (
 )
 from lar.records.profile import Allocation, Interval, Profile, Step
 from tests.profiles.synthetic import operator_of
-from tests.profiles.timelines import WORKER, execution_of, profile_of, step_of
+from tests.profiles.timelines import WORKER, execution_of, profile_of
 
 
-def profile_of_one() -> Profile:
-    """An operator that is dispatched for 2 us, waits for 3 and computes for 10."""
-    execution = execution_of(0, 1, 14, thread=WORKER, wait=3, dispatch=(0, 2))
-    return profile_of([operator_of("conv", "Convolution")], [step_of(0, 0, 20)], [execution])
+def profile_of_one(device: str = "cpu", **fields: Any) -> Profile:
+    """An operator that begins after 1 us, waits for 3 and computes for 10."""
+    execution = execution_of(0, 1, 14, wait=3, **fields)
+    return profile_of([operator_of("conv", "Convolution")], (), [execution], device=device)
 
 
 def test_an_operator_computes_and_keeps_the_host_busy_without_what_it_waits() -> None:
-    assert self_times_of(profile_of_one()) == [10_000]
-    assert self_host_times_of(profile_of_one()) == [12_000]
+    profile = profile_of_one(thread=WORKER, dispatch=(0, 2))
+    assert self_times_of(profile) == [10_000]
+    assert self_host_times_of(profile) == [12_000]
 
 
 def test_a_device_takes_of_the_host_the_dispatch_alone() -> None:
-    profile = profile_of_one()
-    profile = replace(profile, facts=profile_of([], device="cuda0").facts)
+    profile = profile_of_one("cuda0", thread=WORKER, dispatch=(0, 2))
     assert self_host_times_of(profile) == [2000]
     assert self_times_of(profile) == [10_000]
 
 
 def test_what_is_both_dispatched_and_computed_counts_once() -> None:
-    execution = execution_of(0, 1, 14, wait=3, dispatch=(0, 6))
-    profile = profile_of([operator_of("conv", "Convolution")], [], [execution])
-    assert self_host_times_of(profile) == [14_000]
+    assert self_host_times_of(profile_of_one(dispatch=(0, 6))) == [14_000]
 
 
 def test_what_stands_before_the_computation_of_the_thread_that_dispatches_is_no_wait() -> None:
-    execution = execution_of(0, 1, 14, wait=3)
-    profile = profile_of([operator_of("conv", "Convolution")], [], [execution])
-    assert self_host_times_of(profile) == [13_000]
-    assert self_times_of(profile) == [10_000]
+    assert self_host_times_of(profile_of_one()) == [13_000]
+    assert self_times_of(profile_of_one()) == [10_000]
 
 
 intervals = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=8)

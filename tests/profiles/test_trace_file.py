@@ -257,17 +257,10 @@ def test_a_damaged_file_never_ends_in_another_error(place: int, byte: int) -> No
         decode_any(damaged, "p.json")
 
 
-TYPES = {"conv": "Conv", "relu": "Relu"}
-
-
-def profile_of_a_model() -> Profile:
-    times = [{"conv": 30 + at, "relu": 7} for at in range(20)]
-    return profile_of_times(TYPES, times, step_us=100, dispatch_us=2)
-
-
 @pytest.fixture
 def profile() -> Profile:
-    return profile_of_a_model()
+    times = [{"conv": 30 + at, "relu": 7} for at in range(20)]
+    return profile_of_times({"conv": "Conv", "relu": "Relu"}, times, step_us=100, dispatch_us=2)
 
 
 @pytest.fixture(params=["small", "large"])
@@ -373,8 +366,7 @@ def test_an_engines_own_events_are_not_taken_for_the_profiles(profile: Profile) 
 
 
 @given(bytes_at_once=st.integers(1, 300))
-def test_it_is_the_same_however_many_bytes_are_read_at_once(bytes_at_once: int) -> None:
-    profile = profile_of_a_model()
+def test_it_is_the_same_however_many_bytes_are_read(profile: Profile, bytes_at_once: int) -> None:
     content = encode_profile(profile)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trace_file, "BYTES_AT_ONCE", bytes_at_once)

@@ -5,14 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lar.engines.driver import EngineTrace
-from lar.records.profile import (
-    Alignment,
-    Allocation,
-    Execution,
-    ProfiledOperator,
-    Span,
-    ThreadUse,
-)
+from lar.records.profile import Alignment, Allocation, Execution, ProfiledOperator, Span, ThreadUse
 from lar.worker.recorder import join_traces
 from tests.profiles.synthetic import operator_of
 
@@ -63,10 +56,7 @@ def test_copies_have_threads_of_their_own_and_operators_in_common() -> None:
         **{1: "copy 0", 2: "copy 0: intra-op 1"},
         **{1001: "copy 1", 1002: "copy 1: intra-op 1"},
     }
-    assert [each.domain for each in found.alignments] == [
-        "onnxruntime, copy 0",
-        "onnxruntime, copy 1",
-    ]
+    assert [it.domain for it in found.alignments] == ["onnxruntime, copy 0", "onnxruntime, copy 1"]
     assert (found.dropped, found.thread_count) == (("parts",), 2)
 
 

@@ -75,12 +75,8 @@ def test_the_lines_of_runners(write_script: Callable[..., str]) -> None:
     lines = run_lar(write_script(**SCRIPT), "--thread", "2", "--iter", "2").stdout.splitlines()
     for runner in (0, 1):
         own = [line for line in lines if line.endswith(f"[runner {runner}]")]
-        assert [line.split(":")[0] for line in own] == [
-            "warmup 0",
-            "iter 0/2",
-            "iter 1/2",
-            "=== finished test #0",
-        ]
+        begun = [line.split(":")[0] for line in own]
+        assert begun == ["warmup 0", "iter 0/2", "iter 1/2", "=== finished test #0"]
     assert "throughput: 40.000 iterations/s over 2 runners" in lines
 
 
@@ -138,6 +134,15 @@ def test_a_runner_with_other_outputs_is_told(write_script: Callable[..., str]) -
     ]
 
 
+def copies_of(model: str, count: int, runners: int = 1, **fields: Any) -> Copies:
+    """Copies of a model that are ready to run."""
+    spec = RunSpec(model=model, engine="fake", driver="script", **fields)
+    copies = Copies(spec, RunContext(), open_rows(-1, count, runners))
+    copies.load()
+    copies.prepare({})
+    return copies
+
+
 # --copy-to-host
 
 
@@ -147,13 +152,7 @@ def test_outputs_are_copied_in_each_iteration(
 ) -> None:
     calls: list[int] = []
     monkeypatch.setattr(FakeDriver, "copy_outputs", lambda driver: calls.append(driver.step))
-    spec = RunSpec(
-        model=write_script(**SCRIPT), engine="fake", driver="script", copy_outputs=copied
-    )
-    copies = Copies(spec, RunContext(), open_rows(-1, 3))
-    copies.load()
-    copies.prepare({})
-    copies.run(3)
+    copies_of(write_script(**SCRIPT), 3, copy_outputs=copied).run(3)
     assert calls == ([1, 2, 3] if copied else [])
 
 
@@ -187,8 +186,7 @@ def test_the_batch_is_known_where_all_items_have_the_same(
 
 
 def test_one_runner_runs_in_the_calling_thread(write_script: Callable[..., str]) -> None:
-    spec = RunSpec(model=write_script(**SCRIPT), engine="fake", driver="script")
-    copies = Copies(spec, RunContext(), open_rows(-1, 1))
+    copies = copies_of(write_script(**SCRIPT), 1)
     assert copies.threads.each(lambda runner: (runner, threading.get_ident())) == [
         (0, threading.get_ident())
     ]
@@ -200,12 +198,7 @@ def test_one_runner_runs_in_the_calling_thread(write_script: Callable[..., str])
 def test_what_a_first_run_prepares_for_all_is_not_prepared_by_several_at_once(
     alone: bool, ways: list[str], write_script: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = RunSpec(
-        model=write_script(**SCRIPT), engine="fake", driver="script", settings={"thread": 2}
-    )
-    copies = Copies(spec, RunContext(), open_rows(-1, 2, 2))
-    copies.load()
-    copies.prepare({})
+    copies = copies_of(write_script(**SCRIPT), 2, runners=2, settings={"thread": 2})
     copies.drivers[0].begins_alone = alone
     ran: list[str] = []
 

@@ -85,11 +85,8 @@ def test_each_iteration_is_a_step_and_the_warm_up_comes_first(profile: Profile) 
 
 
 def test_operators_are_those_that_the_engine_tells(profile: Profile) -> None:
-    assert [(each.name, each.type) for each in profile.operators] == [
-        ("conv1", "Convolution"),
-        ("conv2", "Convolution"),
-        ("fc", "MatMul"),
-    ]
+    told = [(each.name, each.type) for each in profile.operators]
+    assert told == [("conv1", "Convolution"), ("conv2", "Convolution"), ("fc", "MatMul")]
     assert [each.operator for each in profile.timed_executions] == [0, 1, 2] * 3
     assert profile.threads == {1: "host"}
 
@@ -221,12 +218,8 @@ def test_calls_of_the_engine_are_told_by_its_names() -> None:
     assert step == recorder.steps[0]
     assert step.duration_ns == pytest.approx(5e8, abs=2000)
     assert dispatched - forward == pytest.approx(1.25e8, abs=2000)
-    assert [(kind, name) for kind, name, _ in named(recorder)] == [
-        ("phase", "forward"),
-        ("runtime", "go"),
-        ("phase", "wait"),
-        ("runtime", "sync"),
-    ]
+    told = [(kind, name) for kind, name, _ in named(recorder)]
+    assert told == [("phase", "forward"), ("runtime", "go"), ("phase", "wait"), ("runtime", "sync")]
 
 
 def test_the_engines_own_time_is_neither_wait_nor_copy() -> None:
@@ -236,11 +229,8 @@ def test_the_engines_own_time_is_neither_wait_nor_copy() -> None:
     driver = driver_with(copied_at=lambda: at(recorder, 1.25), own_seconds=lambda: 0.25)
     recorder.record(driver, at(recorder, 0.5), at(recorder, 0.75), at(recorder, 1.25))
     durations = {name: duration for kind, name, duration in named(recorder) if kind == "phase"}
-    assert durations == {
-        "forward": pytest.approx(2.5e8, abs=2000),
-        "wait": pytest.approx(2.5e8, abs=2000),
-        "output_copy": pytest.approx(2.5e8, abs=2000),
-    }
+    expected = dict.fromkeys(("forward", "wait", "output_copy"), 2.5e8)
+    assert durations == pytest.approx(expected, abs=2000)
 
 
 def test_a_copy_is_a_call_and_what_it_moves() -> None:
