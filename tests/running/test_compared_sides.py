@@ -45,6 +45,8 @@ def test_a_model_is_fed_with_the_inputs_among_arrays() -> None:
     assert pair.figures.identical
     with pytest.raises(UsageError, match="does not hold the inputs of its run"):
         lar.compare(model, {"logits": np.ones((1, 10))})
+    with pytest.raises(UsageError, match="does not hold the inputs of its run"):  # an excerpt
+        lar.compare(model, ROOT / "tests/data/digits_cnn_io.txt")
 
 
 def test_models_get_the_same_data_though_their_inputs_have_other_names(tmp_path: Path) -> None:
