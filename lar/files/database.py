@@ -91,7 +91,7 @@ def open_database(place: str, *, create: bool) -> Iterator[sqlite3.Connection]:
     mode = "rwc" if create else "rw"  # a write-protected file is opened for reading
     with contextlib.ExitStack() as stack:
         with explained(place):
-            address = f"file:{quote(os.fsencode(os.path.abspath(place)))}?mode={mode}"
+            address = f"file:{quote(os.fsencode(os.path.realpath(place)))}?mode={mode}"
             connection = sqlite3.connect(address, PATIENCE_SECONDS, isolation_level=None, uri=True)
             stack.callback(connection.close)
             connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")

@@ -29,6 +29,7 @@ _NETPBM_HEADER = re.compile(rb"P([2356])" + (_GAP + rb"+(\d{1,9})") * 3 + _GAP)
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 # Each scan of a progressive JPEG goes over all pixels; usual files have about 10 scans.
 MOST_SCANS = 100
+MOST_HEADER = 1 << 16  # bytes, with comments
 _COMMENT = re.compile(rb"#[^\r\n]*")
 
 
@@ -76,7 +77,7 @@ def _read_netpbm(data: Array, path: str) -> Loaded:
     Raises:
         UsageError: the header is wrong, data is missing, or a sample is above the maximum.
     """
-    header = _NETPBM_HEADER.match(data.data)
+    header = _NETPBM_HEADER.match(data.data[:MOST_HEADER])
     if header is None:
         if bytes(data[:2]) in (b"P2", b"P3", b"P5", b"P6"):
             raise input_error(path, "has a broken header: it needs width, height and maximum")

@@ -7,6 +7,8 @@ thoroughly as MNN does when it loads them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,6 +28,8 @@ CONVOLUTIONS = ("Convolution", "ConvolutionDepthwise", "Deconvolution", "Deconvo
 
 # The operators whose result depends only on shapes.
 OF_SHAPES = ("Shape", "Rank", "Size")
+# The number of the parameters of a loop, which has operators of its own.
+LOOP = 92
 # The operators whose result differs in each run.
 UNSTEADY = ("RandomUniform", "RandomNormal")
 
@@ -97,8 +101,30 @@ def read_net(path: Path) -> Net:
         raise damaged(path) from error
 
 
+def operators_in(root: Table) -> Iterator[Table]:
+    """Yield the operators of a file, with those of subgraphs and loops."""
+    bodies = (graph.tables(4) for graph in root.tables(10))
+    for operator in chain(root.tables(3), *bodies):
+        yield operator
+        if operator.integer(1, "<B") == LOOP:
+            for place in (6, 7):
+                yield from (command.table(0) for command in operator.table(2).tables(place))
+
+
 def files_beside(path: Path) -> tuple[str, ...]:
-    """Return the name of the separate weight file, if the converter has written such a file."""
+    """Return the name of the separate weight file, if the converter has written such a file.
+
+    Raises:
+        UsageError: the file is damaged, or an operator names a file, which MNN would read anywhere.
+    """
+    try:
+        operators = operators_in(open_root(memoryview(path.read_bytes())))
+        named = next(filter(None, (each.text(7) for each in operators)), "")
+    except ValueError as error:
+        raise damaged(path) from error
+    if named:
+        problem = f"an operator names the file {named!r}, which MNN would read from any folder"
+        raise UsageError(problem, "convert the model again", subject=path)
     weights = path.name + ".weight"
     return (weights,) if path.with_name(weights).exists() else ()
 

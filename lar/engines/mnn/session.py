@@ -38,6 +38,7 @@ from lar.engines.operator_facts import Operation, flops_of
 from lar.engines.operator_times import bytes_of, derived_operator
 from lar.errors import EngineMissing, LarError, UsageError
 from lar.files.python_process import python_command
+from lar.files.work_folders import error_of_full_disk
 from lar.graphs import HEAVY
 from lar.options.table import MODEL_DUMP, PRECISION, VERBOSE
 from lar.records.profile import Execution, ExecutionColumns, ProfiledOperator, Step, TensorFact
@@ -410,6 +411,8 @@ def convert(model: Path, place: Path) -> str:
         text=True,
         errors="replace",
     )
+    if full := error_of_full_disk(str(place.parent)):  # the converter does not notice it
+        raise full
     if done.returncode or not place.exists():
         raise error_of(model, done.stdout, done.returncode)
     return done.stdout

@@ -93,6 +93,8 @@ def fields_in(data: bytes | memoryview) -> Iterator[Field]:
     while begin < end:
         tag, offset = varint_at(data, begin)
         number, wire = tag >> 3, tag & 7
+        if tag >> 32:  # protobuf would take another number
+            raise ValueError(f"no field begins at byte {begin}")
         value = offset
         if wire == VARINT:
             value, offset = varint_at(data, offset)
@@ -123,7 +125,7 @@ def varint_at(data: bytes | memoryview, offset: int) -> tuple[int, int]:
         offset += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return number, offset
+            return number & (1 << 64) - 1, offset
     raise ValueError(f"no number ends at byte {offset}")
 
 
@@ -201,7 +203,8 @@ class Message:
     def _decode(self, kind: FieldKind, field: Field) -> list[Any]:
         """Return the values in a field; a field of packed numbers has several values."""
         data, wire = self._data[field.value : field.end], WIRES.get(kind.type, BYTES)
-        if field.wire not in (wire, BYTES):
+        # Only repeated numbers may be packed; protobuf would skip other fields of a wrong kind.
+        if field.wire != wire and not (kind.is_repeated and field.wire == BYTES):
             raise ValueError(f"another field in the place of a {kind.type}")
         if kind.type == "text":
             return [str(data, "utf-8")]
@@ -444,7 +447,7 @@ def tensors_outside(message: Message) -> Iterator[Message]:
         ValueError: the message is not a model.
     """
     if message.kind == "Tensor":
-        if message.data_location == EXTERNAL:
+        if message.data_location & 0xFFFFFFFF == EXTERNAL:  # protobuf reads 32 bits
             yield message
     # Most nodes do not contain this word, and need not be decoded.
     elif message.kind != "Node" or message.mentions(LOCATION):
