@@ -65,11 +65,8 @@ class LarError(Exception):
         subject: object = "",
     ) -> None:
         """`detail` is a traceback from another process, which only `--debug` prints."""
-        self.flag = flag
-        self.subject = str(subject)
-        self.problem = problem
-        self.hint = hint
-        self.detail = detail
+        self.flag, self.subject, self.problem = flag, str(subject), problem
+        self.hint, self.detail = hint, detail
         super().__init__(self.message)
 
     def __str__(self) -> str:

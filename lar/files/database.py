@@ -14,6 +14,7 @@ import os
 import re
 import sqlite3
 import stat
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from urllib.parse import quote
@@ -31,6 +32,8 @@ HEAD = b"SQLite format 3\x00"
 # A store of lar has at most one row for ROW_BYTES of the file, and MORE_ROWS rows. Columns with
 # their default value take no bytes in a file, so a small file may have millions of rows.
 ROW_BYTES, MORE_ROWS = 100, 10_000
+# How long SQLite may read the structure of a store: pages that name each other have no end.
+MOST_SECONDS, BYTES_A_SECOND = 10, 20_000_000
 # The last bytes of a journal that names another file. lar's own journals name no file.
 NAMES_FILE = bytes.fromhex("d9d505f920a163d7")
 
@@ -94,6 +97,8 @@ def open_database(place: str, *, create: bool) -> Iterator[sqlite3.Connection]:
             address = f"file:{quote(os.fsencode(os.path.realpath(place)))}?mode={mode}"
             connection = sqlite3.connect(address, PATIENCE_SECONDS, isolation_level=None, uri=True)
             stack.callback(connection.close)
+            end = time.monotonic() + MOST_SECONDS + os.path.getsize(place) / BYTES_A_SECOND
+            connection.set_progress_handler(lambda: time.monotonic() > end, 100_000)  # instructions
             connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
             # The folder is also synchronised after the journal is deleted. Else a power cut soon
             # after a change could undo the change.
@@ -120,7 +125,7 @@ def error_of_database(error: sqlite3.DatabaseError, place: str) -> LarError:
     text, refusal = str(error), partial(UsageError, subject=place)
     if "not a database" in text:
         return refusal("is not a store of lar", "give another file")
-    if "malformed" in text or "corrupt" in text:
+    if any(word in text for word in ("malformed", "corrupt", "interrupted")):
         hint = "restore a copy of it; `sqlite3 FILE .recover` saves what can be read"
         return refusal("the store is damaged", hint)
     if missing := re.fullmatch(r"no such (table|column): (.+)", text):
@@ -174,27 +179,27 @@ class Database:
         Raises:
             UsageError: the file is no store, or a newer lar wrote the file.
         """
-        refusal = partial(UsageError, subject=self.path)
+        refusal, execute = partial(UsageError, subject=self.path), self._connection.execute
         version, application = (
-            self._connection.execute(f"pragma {name}").fetchone()[0]
-            for name in ("user_version", "application_id")
+            execute(f"pragma {name}").fetchone()[0] for name in ("user_version", "application_id")
         )
-        parts = self._connection.execute("select name, sql from sqlite_master").fetchall()
+        parts = execute("select name, sql, tbl_name, type from sqlite_master").fetchall()
         if application != STORE_ID and (application or version or parts):
             raise refusal("is a database, but not a store of lar", "give another file")
-        if foreign := [name for name, sql in parts if sql and not PLAIN.fullmatch(str(sql))]:
+        if foreign := [name for name, sql, *_ in parts if sql and not PLAIN.fullmatch(str(sql))]:
             problem = f"the store is damaged: {foreign[0]!r} in it may compute something"
             raise refusal(problem, "restore a copy of it")
-        for name in [str(it) for it, sql in parts if str(sql).upper().startswith("CREATE TABLE")]:
-            quoted = name.replace('"', '""')
-            (count,) = self._connection.execute(f'select count(*) from "{quoted}"').fetchone()
-            if count > MORE_ROWS + os.path.getsize(self.path) // ROW_BYTES:
-                raise refusal(f"the store is damaged: {count} rows of {name!r} are too many for it")
+        most = MORE_ROWS + os.path.getsize(self.path) // ROW_BYTES
+        for name, _, table, kind in parts:
+            own, table = (str(it).replace('"', '""') for it in (name, table))
+            way = "not indexed" if kind == "table" else f'indexed by "{own}"'
+            rows = f'select 1 from "{table}" {way} limit -1 offset {most}'
+            if execute(rows).fetchone():
+                raise refusal(f"the store is damaged: {name!r} has more rows than fit into it")
         if version > newest:
-            schemas = f"its schema is {version}, and this lar reads {newest}"
-            raise refusal(
-                f"the store is of a newer lar: {schemas}", "use the newer lar, or another store"
-            )
+            why = f"its schema is {version}, and this lar reads {newest}"
+            raise refusal(f"the store is of a newer lar: {why}", "use that lar, or another store")
+        self._connection.set_progress_handler(None, 0)
         return int(version)
 
     @contextlib.contextmanager

@@ -76,9 +76,8 @@ class Unpacked(gzip.GzipFile):
     """The content of an open gzip file, as a stream that raises an error after too many bytes."""
 
     def __init__(self, packed: IO[bytes], name: str) -> None:
-        self._packed_bytes = packed.seek(0, os.SEEK_END)
+        self._packed_bytes, self._name = packed.seek(0, os.SEEK_END), name
         packed.seek(0)
-        self._name = name
         super().__init__(fileobj=packed)
 
     def read(self, size: int | None = -1) -> bytes:

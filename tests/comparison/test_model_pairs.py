@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.conftest import RunLar
-from tests.engines.onnx_models import drawn, model_of, needs, save_named
+from tests.engines.onnx_models import drawn, model_of, save_named
 from tests.tables import each_row
 
 
@@ -56,15 +56,3 @@ def test_weights_with_a_scale_for_each_block_are_rounded_weights(
     flags = "--graph-optimization-level disable"
     done = run_lar("compare", f"{tmp_path / 'a.onnx'} {flags}", f"{other} {flags}", code=0)
     assert f"the same as int{bits} rounds" in done.stdout
-
-
-@needs("openvino")
-def test_an_operator_with_some_outputs_fed_is_run_alone(run_lar: RunLar, tmp_path: Path) -> None:
-    text = (
-        "(float[2,6] x) => (float[2,3] y) { a, b = Split<axis = 1>(x, n) e = Exp(b) y = Mul(a, e) }"
-    )
-    split = text.replace("=> (float[2,3] y)", "=> (float[2,3] y) <int64[2] n = {3, 3}>")
-    one = save_named(tmp_path / "a.onnx", split.replace("Exp", "Tanh"))
-    other = save_named(tmp_path / "b.onnx", split)
-    done = run_lar("compare", str(one), f"{other} --engine openvino", code=1)
-    assert "Duplicate definition" not in done.stdout

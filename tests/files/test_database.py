@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import struct
 from contextlib import closing
 from pathlib import Path
 
@@ -27,12 +28,9 @@ def journal_naming(path: Path, store: Path) -> bytes:
     """Return a journal that is to be rolled back, and after which SQLite deletes a file."""
     content, name = store.read_bytes(), bytes(path)
     page = int.from_bytes(content[16:18], "big")
-    header = [0, 1, len(content) // page, 512, page]
-    numbers = b"".join(number.to_bytes(4, "big") for number in header)
-    end = [len(name), sum(name)]
-    behind = b"".join(number.to_bytes(4, "big") for number in end)
-    first = ((1 << 30) // page + 1).to_bytes(4, "big")
-    return (NAMES_FILE + numbers).ljust(512, b"\0") + first + name + behind + NAMES_FILE
+    head = NAMES_FILE + struct.pack(">5I", 0, 1, len(content) // page, 512, page)
+    end = struct.pack(">2I", len(name), sum(name)) + NAMES_FILE
+    return head.ljust(512, b"\0") + struct.pack(">I", (1 << 30) // page + 1) + name + end
 
 
 def test_a_journal_deletes_no_file_that_it_names(
@@ -63,6 +61,26 @@ def test_files_beside_a_database_are_regular_files(store: Path, suffix: str) -> 
     refused("is not a regular file", open_database(str(store), create=False).__enter__)
 
 
+def test_pages_that_name_each_other_are_damage(store: Path) -> None:
+    """The root of a table names a page 400 times, which names a page 400 times, and so on."""
+    with closing(sqlite3.connect(store)) as connection:
+        asked = "select rootpage from sqlite_master where name = 'results'"
+        (root,) = connection.execute(asked).fetchone()
+    content = bytearray(store.read_bytes())
+    size = int.from_bytes(content[16:18], "big")
+    place = slice((root - 1) * size, root * size)
+    content += content[place]
+    start = size - 5 * 400
+    for _ in range(4):
+        child = len(content) // size
+        head = struct.pack(">BHHHBI400H", 5, 0, 400, start, 0, child, *range(start, size, 5))
+        content += head.ljust(start, b"\0") + struct.pack(">IB", child, 3) * 400
+    content[place] = content[-size:]
+    content[28:32] = struct.pack(">I", len(content) // size)
+    store.write_bytes(content)
+    refused("'results' has more rows than fit into it", open_store(str(store)).__enter__)
+
+
 def test_a_small_file_with_many_rows_is_damaged(store: Path) -> None:
     with closing(sqlite3.connect(store)) as connection, connection:
         connection.executescript(
@@ -71,4 +89,4 @@ def test_a_small_file_with_many_rows_is_damaged(store: Path) -> None:
             "  (select 1 union all select i + 1 from n where i < 30000) select i from n"
         )
     assert os.path.getsize(store) < 100 * (30_000 - MORE_ROWS)
-    refused("30000 rows of 'results' are too many", open_store(str(store)).__enter__)
+    refused("'results' has more rows than fit into it", open_store(str(store)).__enter__)

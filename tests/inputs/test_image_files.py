@@ -92,6 +92,11 @@ def test_a_thumbnail_does_not_hide_that_a_jpeg_is_truncated(tmp_path: Path, fill
     refused("truncated", read_bytes, whole[:-2], tmp_path / "a.jpg")
 
 
+def test_a_netpbm_header_of_megabytes_is_not_parsed(tmp_path: Path) -> None:
+    data = b"P6" + b" " * (1 << 20) + b"1 1 255\n\0\0\0"
+    refused("has a broken header", read_bytes, data, tmp_path / "a.ppm")
+
+
 def test_a_jpeg_of_very_many_scans_is_not_decoded(tmp_path: Path) -> None:
     flags = [cv2.IMWRITE_JPEG_PROGRESSIVE, 1]
     data = cv2.imencode(".jpg", np.zeros((8, 8, 3), np.uint8), flags)[1].tobytes()

@@ -363,6 +363,19 @@ def test_what_only_protobuf_can_read_is_refused(folder: Path) -> None:
     refused("is not an ONNX model, or is damaged", check_external_data, path)
 
 
+# A kind that protobuf skips, and a number and a tag of which protobuf takes 32 bits.
+@pytest.mark.parametrize("end", ["70 01 72 01 00", "70 81 80 80 80 10", "f0 80 80 80 10 01"])
+def test_a_location_is_read_as_protobuf_reads_it(end: str, folder: Path) -> None:
+    tensor = external("../secret.bin")
+    tensor.ClearField("data_location")
+    content = tensor.SerializeToString() + bytes.fromhex(end)
+    for number in (5, 7):  # an initializer of a graph of a model
+        content = bytes([number << 3 | 2, len(content)]) + content
+    path = folder / "m.onnx"
+    path.write_bytes(b"\x08\x08" + content)
+    refused("outside the model's folder|or is damaged", check_external_data, path)
+
+
 def test_the_engine_reads_the_format_that_was_checked(folder: Path, run_lar: RunLar) -> None:
     """The first bytes, or the suffix, are those of a format in which nothing is checked."""
     model = as_weight(external("../secret.bin"))

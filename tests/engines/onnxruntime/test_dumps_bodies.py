@@ -216,6 +216,13 @@ def test_what_is_in_a_body_is_computed_alone(
         isolation.compute("Loop_0/body/w", {"x": X})
 
 
+def test_an_operator_gives_no_output_that_is_fed(make_driver: MakeDriver, tmp_path: Path) -> None:
+    text = "(float[6] x) => (float[3] y) { a, b = Split<axis = 0>(x) y = Sub(a, b) }"
+    isolation = SessionIsolation(make_driver(save_model(tmp_path / "m.onnx", text)))
+    fed = {"x": np.arange(6, dtype=np.float32), "b": np.zeros(3, np.float32)}
+    assert isolation.compute("y", fed).tolist() == [0, 1, 2]
+
+
 # Values that are no tensors
 
 
