@@ -38,8 +38,9 @@ def format_markdown(report: Report) -> str:
 # Tables as CSV: plain values; a cell with an unknown value is empty
 
 
-# Spreadsheets take a cell that begins with one of these characters for a formula.
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# Spreadsheets take a cell that begins with one of these characters, some of them of full width, for
+# a formula.
+FORMULA = (*"=+-@", *"\uff1d\uff0b\uff0d\uff20", "\t", "\r")
 
 
 def format_csv(report: Report) -> str:
