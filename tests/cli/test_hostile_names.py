@@ -152,7 +152,7 @@ def test_a_page_shows_what_a_name_hides(folder: Path) -> None:
 
 
 def test_a_spreadsheet_computes_no_name() -> None:
-    for text in ("=1+1", "+1+1", "-1+1", "@SUM(1)", "\t=1", "\r=1", "--cpu"):
+    for text in ("=1+1", "+1+1", "-1+1", "@SUM(1)", "\t=1", "\r=1", "\uff1d1", "--cpu"):
         assert cell_of(text) == f"'{text}"
     for value in ("-1.5", "+1e3", -1.5, 3, None, "a=b", "-", ""):
         assert cell_of(value) == value

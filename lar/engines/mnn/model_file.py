@@ -7,6 +7,7 @@ thoroughly as MNN does when it loads them.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 from itertools import chain
 from math import prod
@@ -18,6 +19,7 @@ from lar.engines.flatbuffer import Table, open_root
 from lar.engines.formats import BROKEN
 from lar.engines.operator_facts import facts_beside
 from lar.errors import UsageError
+from lar.files.input_file import open_input
 from lar.graphs import Steps
 
 if TYPE_CHECKING:
@@ -87,7 +89,7 @@ def read_net(path: Path) -> Net:
         OSError: the file cannot be read.
     """
     try:
-        root = open_root(memoryview(path.read_bytes()))
+        root = root_of(path)
         tables, names = [*root.tables(3)], [*root.texts(7)]
         operators = tuple(operator_of(each, names) for each in tables)
         inputs = {
@@ -99,6 +101,17 @@ def read_net(path: Path) -> Net:
         return Net(operators, tuple(root.texts(4)), inputs)
     except (ValueError, LookupError) as error:
         raise damaged(path) from error
+
+
+def root_of(path: Path) -> Table:
+    """Return the table of a file, which is mapped into memory.
+
+    Raises:
+        ValueError: the file is empty, or cut short.
+        OSError: the file cannot be read.
+    """
+    with open_input(path) as file:
+        return open_root(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
 
 
 def operators_in(root: Table) -> Iterator[Table]:
@@ -118,8 +131,7 @@ def files_beside(path: Path) -> tuple[str, ...]:
         UsageError: the file is damaged, or an operator names a file, which MNN would read anywhere.
     """
     try:
-        operators = operators_in(open_root(memoryview(path.read_bytes())))
-        named = next(filter(None, (each.text(7) for each in operators)), "")
+        named = next(filter(None, (each.text(7) for each in operators_in(root_of(path)))), "")
     except ValueError as error:
         raise damaged(path) from error
     if named:
