@@ -267,6 +267,7 @@ class Playing:
 
         Raises:
             KeyboardInterrupt: the answer does not come in time.
+            LarError: the job failed, or the worker sent a wrong answer.
         """
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -275,12 +276,18 @@ class Playing:
                 said = self.inbox.get(timeout=LOOK_SECONDS)
             except queue.Empty:
                 continue
-            if isinstance(said, dict):
-                self.take(said)
-            elif isinstance(said, Answer):
-                return self.sending.receive(said)
-            else:
-                self.explain(said)
+            try:
+                if isinstance(said, dict):
+                    self.take(said)
+                elif isinstance(said, Answer):
+                    return self.sending.receive(said)
+                else:
+                    self.explain(said)
+            except (AttributeError, LookupError, TypeError, pickle.UnpicklingError) as error:
+                problem = f"a worker sent a wrong answer: {type(error).__name__}: {error}"
+                raise LarError(
+                    problem, "start workers with this version of lar", flag=FLAG
+                ) from error
         raise KeyboardInterrupt
 
     def look(self) -> None:

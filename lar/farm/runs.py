@@ -90,6 +90,8 @@ def make_on_farm(
         follow = RunFollower(spec, listener).takers
         try:
             made = farm.play(sending, worker.play_run, sent, context, on=on, follow=follow)
+            if not isinstance(made, RunResult):
+                raise LarError("a worker sent no result", "start workers with this version of lar")
             return replace(made, spec=spec)
         except Lost as error:
             return failed_result(spec, error)
