@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 def other_runners() -> Mapping[str, str]:
     """Return the meaning in lar of flags of other programs, by the names of these flags.
 
-    A meaning is either a flag of lar that does the same, or a sentence that says what to do.
+    A meaning is a flag of lar with the same purpose, or a sentence that says what to do instead.
     """
     meanings = {}
     with open(os.path.join(os.path.dirname(__file__), "other_runners.txt")) as file:
