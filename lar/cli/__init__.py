@@ -72,17 +72,17 @@ def load_command(name: str) -> ModuleType:
 
 def overview() -> str:
     """Return the list of commands and topics, as wide as the terminal."""
-    import textwrap  # slow to import
+    from lar.reports.help_text import wrap_words  # only the help needs it
 
     return "\n".join(
         [
-            textwrap.fill(f"lar {__version__}: {PURPOSE}.", help_width()),
+            *wrap_words(f"lar {__version__}: {PURPOSE}.", help_width()),
             "\nusage: lar MODEL [flags]\n       lar COMMAND ...\n\ncommands:",
             *format_entries(COMMANDS),
             "\ntopics of the manual:",
             *format_entries(topics()),
             "",
-            textwrap.fill(
+            *wrap_words(
                 "`lar help TOPIC` prints a topic, `lar help COMMAND` and `lar COMMAND --help` the "
                 "flags of a command; `lar --version` prints the version.",
                 help_width(),

@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any, NoReturn
 
 from lar.cli.arguments import MODEL, argument, headings_of
 from lar.cli.run_help import print_run_help
 from lar.options.table import OPTIONS
 from lar.running.named_files import check_files
 
+TYPE_CHECKING = False  # as in `typing`, which is slow to import
 if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
     from lar.running.worker_process import WorkerProcess
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
 
 from lar.cli import MODEL
 from lar.cli.screen import format_entries, help_width
@@ -12,6 +11,10 @@ from lar.errors import UsageError
 from lar.options.option import Group, Option
 from lar.options.suggestions import nearest_spelling
 from lar.options.table import COMMON, OPTIONS
+
+TYPE_CHECKING = False  # as in `typing`, which is slow to import
+if TYPE_CHECKING:
+    from typing import Any
 
 GROUPS: tuple[Group, ...] = tuple(dict.fromkeys(option.group for option in OPTIONS))
 
@@ -51,10 +54,8 @@ def format_run_help(asked: str = "") -> str:
 
 def format_options(options: Sequence[Option[Any]]) -> str:
     """Return the help of options, under the headings of their groups."""
-    import textwrap  # slow to import, like the modules below; only the help needs it
-
     from lar.engines import ENGINES, support_of_options
-    from lar.reports.help_text import format_headings, name_with_value
+    from lar.reports.help_text import format_headings, name_with_value, wrap_words
 
     # An option that every engine honours needs no remark. Engines that time nothing do not count,
     # since they lack many options.
@@ -72,17 +73,17 @@ def format_options(options: Sequence[Option[Any]]) -> str:
     lines = ["usage: lar MODEL [flags]", *format_headings(headings, width)]
     if any(option.key in remarks for option in options):
         epilog = "[NAME]: only the engine of that name honours the flag"
-        lines += ["", textwrap.fill(epilog, width, subsequent_indent="  ")]
+        lines += ["", *wrap_words(epilog, width)]
     return "\n".join([*lines, ""])
 
 
 def format_groups() -> str:
     """Return the list of the groups of options, as wide as the terminal."""
-    import textwrap  # slow to import
+    from lar.reports.help_text import wrap_words
 
     counted = {
         group.name: f"{group.title} ({sum(option.group == group for option in OPTIONS)} flags)"
         for group in GROUPS
     }
     text = "more flags: `lar run --help GROUP` prints one group, `lar run --help all` prints all"
-    return "\n".join(["", textwrap.fill(text, help_width()), *format_entries(counted), ""])
+    return "\n".join(["", *wrap_words(text, help_width()), *format_entries(counted), ""])

@@ -66,15 +66,11 @@ def help_width(least: int = 40) -> int:
 
 def format_entries(entries: Mapping[str, str]) -> list[str]:
     """Return a line for each name with its description, indented and wrapped."""
-    import textwrap
+    from lar.reports.help_text import wrap_words  # only a help needs it
 
     column = max(map(len, entries)) + 4
+    width = help_width(column + 20) - column
     return [
-        textwrap.fill(
-            f"  {name:{column - 2}}{text}",
-            help_width(column + 20),
-            subsequent_indent=" " * column,
-            break_on_hyphens=False,
-        )
+        f"  {name:{column - 2}}" + f"\n{' ' * column}".join(wrap_words(text, width))
         for name, text in entries.items()
     ]

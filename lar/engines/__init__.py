@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import glob
 import operator
 import os
 import sys
@@ -98,10 +97,12 @@ def has_added_engines() -> bool:
     for folder in sys.path:
         if os.path.isfile(folder):
             return True
-        for file in glob.iglob(f"{glob.escape(folder or os.curdir)}/*-info/entry_points.txt"):
-            with contextlib.suppress(OSError), open(file, "rb") as points:
-                if named in points.read():
-                    return True
+        with contextlib.suppress(OSError):
+            for name in filter(lambda it: it.endswith("-info"), os.listdir(folder or os.curdir)):
+                file = os.path.join(folder, name, "entry_points.txt")
+                with contextlib.suppress(OSError), open(file, "rb") as points:
+                    if named in points.read():
+                        return True
     return False
 
 

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from lar.engines import driver_for, find_engine
-from lar.engines.engine import Engine, Sign, Site, computing_ns_of
+from lar.engines.choices import Site
+from lar.engines.engine import Engine
+from lar.engines.signs import Sign, computing_ns_of
 from lar.errors import UsageError
 from lar.measurement.machine import read_machine
 from lar.options.command_line import format_flags, parse_value

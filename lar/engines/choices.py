@@ -5,15 +5,32 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from lar.engines.engine import Site
 from lar.options import table
 from lar.options.option import Option
 from lar.records.tuning import Choice, Dimension, OptionValue
 
 # Numbers of threads that the space `full` tries, besides the number of cores and half of it.
 COUNTS = (2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+
+
+class Site(NamedTuple):
+    """The machine on which a search for the fastest settings runs.
+
+    `cores` are the cores that may be used. `processor` is the processor's vendor, followed by its
+    instruction sets. `environment` has the environment variables of the worker.
+    """
+
+    cores: tuple[int, ...]
+    processor: str
+    device: str = "cpu"
+    environment: Mapping[str, str] = {}
+
+    @property
+    def instruction_sets(self) -> frozenset[str]:
+        """The processor's instruction sets, with the names that Linux uses."""
+        return frozenset(self.processor.split()[1:])
 
 
 def threads_dimension(cores: Sequence[int], *, binds: bool = False) -> Dimension:

@@ -20,7 +20,8 @@ import numpy as np
 import lar
 from lar.engines import engine_for, engine_named
 from lar.engines.caches import ModelCacheFiles
-from lar.engines.engine import Engine, Site
+from lar.engines.choices import Site
+from lar.engines.engine import Engine
 from lar.engines.formats import format_in, format_named, read_head
 from lar.engines.operator_times import writer_of
 from lar.errors import LarError, UsageError

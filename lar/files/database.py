@@ -193,8 +193,7 @@ class Database:
         for name, _, table, kind in parts:
             own, table = (str(it).replace('"', '""') for it in (name, table))
             way = "not indexed" if kind == "table" else f'indexed by "{own}"'
-            rows = f'select 1 from "{table}" {way} limit -1 offset {most}'
-            if execute(rows).fetchone():
+            if execute(f'select 1 from "{table}" {way} limit -1 offset {most}').fetchone():
                 raise refusal(f"the store is damaged: {name!r} has more rows than fit into it")
         if version > newest:
             why = f"its schema is {version}, and this lar reads {newest}"

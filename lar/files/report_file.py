@@ -9,10 +9,13 @@ import sys
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TextIO
 
 from lar.errors import UsageError, printable_lines, writing
 from lar.files.work_folders import prefix_of_owner, remove_leftovers
+
+TYPE_CHECKING = False  # as in `typing`, which is slow to import
+if TYPE_CHECKING:
+    from typing import TextIO
 
 # Text, or UTF-8 bytes in one piece, or UTF-8 bytes in pieces that do not split a character.
 Content = str | bytes | Iterable[bytes]
@@ -113,8 +116,7 @@ def write_text(stream: TextIO, text: Content) -> None:
     A stream that may be a terminal gets printable text; a named pipe gets the text as it is.
     """
     is_shown = stream is sys.stdout or stream.isatty()
-    for content in map(bytes.decode, pieces_of(text)):
-        stream.write(printable_lines(content) if is_shown else content)
+    stream.writelines(map(printable_lines if is_shown else str, map(bytes.decode, pieces_of(text))))
 
 
 def pieces_of(text: Content) -> Iterable[bytes]:

@@ -3,51 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-T = TypeVar("T")
+TYPE_CHECKING = False  # as in `typing`, which is slow to import
+if TYPE_CHECKING:
+    from typing import Any, Generic, Literal, TypeVar
 
-Purpose = Literal[
-    "run",
-    "setting",
-    "input",
-    "dataset",
-    "dump",
-    "profile",
-    "check",
-    "cache",
-    "report",
-    "farm",
-    "debug",
-]
-"""The purpose of an option. It decides how lar treats the option:
+    T = TypeVar("T")
+    Purpose = Literal[
+        "run",
+        "setting",
+        "input",
+        "dataset",
+        "dump",
+        "profile",
+        "check",
+        "cache",
+        "report",
+        "farm",
+        "debug",
+    ]
+    """The purpose of an option. It decides how lar treats the option:
 
-run       how often, how long and on which engine the model runs, and what a run may overwrite
-setting   how the engine loads and computes the model
-input     the input data of the model
-dataset   how lar treats the items of a data set
-dump      tensors for a comparison; if the run fails, a dump keeps the tensors written so far
-profile   times of operators; the plain run before a profiled run leaves these options out
-check     a condition that makes a run fail although the engine did not fail
-cache     a file that a run reads, and also writes when it has found something new
-report    what lar prints and writes about the result; for the command line only
-farm      the machine that makes the run; for the command line only
-debug     help to find faults of lar; for the command line only
-"""
+    run       how often, how long and on which engine the model runs, and what a run may overwrite
+    setting   how the engine loads and computes the model
+    input     the input data of the model
+    dataset   how lar treats the items of a data set
+    dump      tensors for a comparison; if the run fails, a dump keeps the tensors written so far
+    profile   times of operators; the plain run before a profiled run leaves these options out
+    check     a condition that makes a run fail although the engine did not fail
+    cache     a file that a run reads, and also writes when it has found something new
+    report    what lar prints and writes about the result; for the command line only
+    farm      the machine that makes the run; for the command line only
+    debug     help to find faults of lar; for the command line only
+    """
 
-Writes = Literal["", "file", "folder", "stdout", "stderr"]
+    Writes = Literal["", "file", "folder", "stdout", "stderr"]
+else:
+    T = None
+
+    class Generic:
+        """Stands for `typing.Generic` while lar runs, when no type is checked."""
+
+        def __class_getitem__(cls, kind):
+            return cls
 
 
-class Group(NamedTuple):
+class Group:
     """A heading in the help of `lar run`, with a group of options below the heading.
 
     `lar run --help NAME` prints one heading and the options below this heading. `purpose` is the
     purpose of each option in the group that has no `own_purpose`.
     """
 
-    name: str
-    title: str
-    purpose: Purpose = "setting"
+    def __init__(self, name: str, title: str, purpose: Purpose = "setting") -> None:
+        self.name, self.title, self.purpose = name, title, purpose
 
 
 class Value(Generic[T]):
@@ -149,8 +158,7 @@ class Option(Generic[T]):
     def usage(self) -> str:
         """The flag and the name of its value, such as `--fast-run-algo-policy FILE`."""
         value = self.metavar or "|".join(self.choices)
-        separator = "" if value.startswith(":") else " "
-        return f"{self.flag}{separator}{value}" if value else self.flag
+        return f"{self.flag}{'' if value.startswith(':') else ' '}{value}" if value else self.flag
 
     @property
     def by_engine(self) -> bool:

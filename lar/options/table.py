@@ -8,11 +8,14 @@ other. `lar/engines/*/options.py` lists the options that an engine honours.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from lar.errors import UsageError
 from lar.options import values
 from lar.options.option import Group, Option, Switch, Value, Word
+
+TYPE_CHECKING = False  # as in `typing`, which is slow to import
+if TYPE_CHECKING:
+    from typing import Any
 
 COUNT = Value(values.parse_count, "N")
 THREADS = Value(values.parse_threads, "N")

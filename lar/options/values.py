@@ -242,8 +242,7 @@ def parse_property(text: str) -> str:
 
 def pairs_in(texts: Iterable[str]) -> dict[str, str]:
     """Return the last value of each key in texts of the form KEY=VALUE."""
-    pairs = (text.partition("=") for text in texts)
-    return {key: value for key, _, value in pairs}
+    return {key: value for key, _, value in (text.partition("=") for text in texts)}
 
 
 def parse_size(text: str) -> tuple[int, int]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from lar.options.option import Option
+TYPE_CHECKING = False  # as in `typing`, which is slow to import
+if TYPE_CHECKING:
+    from typing import Any
+
+    from lar.options.option import Option
 
 # The column where descriptions begin. After a longer name, the description begins on a new line.
 COLUMN = 24
@@ -25,9 +27,24 @@ def format_headings(headings: Mapping[str, Mapping[str, str]], width: int) -> It
     for heading, rows in headings.items():
         yield f"\n{heading}:"
         for name, text in rows.items():
-            lines = textwrap.wrap(text, max(width - column, 11))
+            lines = wrap_words(text, max(width - column, 11))
             if len(name) > column - 4:
                 yield f"  {name}"
             else:
                 yield f"  {name:{column - 2}}{lines.pop(0)}"
             yield from (" " * column + line for line in lines)
+
+
+def wrap_words(text: str, width: int) -> list[str]:
+    """Return the lines of a text; only a line with a single word may be longer than `width`.
+
+    The function replaces `textwrap`, whose import takes longer than to print a help.
+    """
+    lines = [""]
+    for word in text.split():
+        longer = f"{lines[-1]} {word}".lstrip()
+        if lines[-1] and len(longer) > width:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return lines

@@ -671,8 +671,7 @@ def compare_two(runs: SideRuns) -> Comparison:
     asked = runs.asked
     if asked.truth:
         # A missing model for the truth is reported before anything is run.
-        exact = find_truth_model(asked.truth, map(model_of, runs.sides))
-        check_unchanged(exact.model, runs.sides)
+        check_unchanged(find_truth_model(asked.truth, map(model_of, runs.sides)).model, runs.sides)
     if asked.isolate:
         runs.require_operators()
     if items := runs.items():

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # An interrupt that follows another within this time counts as the same interrupt.
@@ -51,7 +50,7 @@ def heed_interrupts() -> None:
         else:
             raise KeyboardInterrupt
 
-    def raise_again(dropped: Any) -> None:
+    def raise_again(dropped: sys.UnraisableHookArgs) -> None:
         if isinstance(dropped.exc_value, KeyboardInterrupt):
             signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
         else:

@@ -31,7 +31,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from lar.engines import all_engines, engine_for, engine_named, readers_of
-from lar.engines.engine import Engine, Site
+from lar.engines.choices import Site
+from lar.engines.engine import Engine
 from lar.engines.formats import models_in
 from lar.errors import LarError, UsageError
 from lar.files.input_file import check_input, read_input

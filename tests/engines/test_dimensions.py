@@ -10,7 +10,7 @@ import pytest
 
 import lar.engines
 from lar.engines import engine_named
-from lar.engines.engine import Site
+from lar.engines.choices import Site
 from lar.engines.megengine.dimensions import is_of_mkl
 from lar.engines.onnxruntime import dimensions as of_onnxruntime
 from lar.engines.onnxruntime import providers

@@ -52,8 +52,7 @@ def test_a_dump_can_be_understood_alone_and_changes_no_number(tmp_path: Path, dr
     assert index.model_sha256 == hashlib.sha256(Path(words[0]).read_bytes()).hexdigest()
     tensors = {tensor.name: tensor for tensor in dump}
     assert np.array_equal(dump.read(tensors["data"].key), np.load(SEVEN))
-    content = dump.read(tensors["logits"].key).tobytes()
-    assert hashlib.sha256(content).hexdigest() == output.sha256
+    assert hashlib.sha256(dump.read(tensors["logits"].key).tobytes()).hexdigest() == output.sha256
     convolution = next(each for each in index.operators if "Conv" in each.type)
     assert convolution.inputs[0] == tensors["data"].key
     # Nothing but tensors is in the folder.

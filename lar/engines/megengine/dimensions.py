@@ -24,10 +24,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lar.engines.choices import dimensions_in, set_to, thread_choices
-from lar.engines.engine import Clue, Sign, Site, computing_ns_of, read_clues, share_of
+from lar.engines.choices import Site, dimensions_in, set_to, thread_choices
 from lar.engines.megengine import defects
 from lar.engines.megengine.operator_kinds import KINDS
+from lar.engines.signs import Clue, Sign, computing_ns_of, read_clues, share_of
 from lar.options import table
 from lar.records.tuning import Choice, Dimension
 

@@ -11,7 +11,7 @@ from lar.engines.formats import ONNX, format_in, is_onnx, read_head
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lar.engines.engine import Site
+    from lar.engines.choices import Site
     from lar.records.run import ModelInfo
     from lar.records.tuning import Dimension
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lar.engines.choices import dimensions_in, set_to
-from lar.engines.engine import Clue, Sign, Site, computing_ns_of, read_clues, share_of
+from lar.engines.choices import Site, dimensions_in, set_to
 from lar.engines.onnx_file.operators import KINDS
 from lar.engines.onnxruntime.providers import library_of
+from lar.engines.signs import Clue, Sign, computing_ns_of, read_clues, share_of
 from lar.options import table
 from lar.records.goals import Allowed
 from lar.records.tuning import Choice, Dimension

@@ -70,7 +70,8 @@ from lar.records.tuning import Dimension, OptionValue
 if TYPE_CHECKING:
     import numpy as np
 
-    from lar.engines.engine import Sign, Site
+    from lar.engines.choices import Site
+    from lar.engines.signs import Sign
     from lar.records.profile import Execution, Profile, Step
 
 
@@ -288,7 +289,7 @@ def dimensions_of(site: Site, model: Path) -> tuple[Dimension, ...]:
 
 def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
     """Yield what a script says that its profile speaks for."""
-    from lar.engines.engine import Sign
+    from lar.engines.signs import Sign
 
     for name, gain in read_script(Path(profile.facts.model.path)).gains.items():
         yield Sign(name, "kernels", gain, f"the script takes {gain:.0%} of the time")

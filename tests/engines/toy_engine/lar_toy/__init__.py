@@ -15,7 +15,7 @@ from lar.errors import UsageError
 from lar.options.table import ENGINE_OPTION, FAST_RUN
 
 if TYPE_CHECKING:
-    from lar.engines.engine import Site
+    from lar.engines.choices import Site
     from lar.records.tuning import Dimension
 
 TOY = Format("Toy", (".toy",), lambda head: head.startswith(b"toy model\n"))
