@@ -1,6 +1,6 @@
 """Makes small changes to the code, one at a time, and counts the changes that tests notice.
 
-    uv run python tools/mutate.py --count 200 --seed 1
+    uv run python tools/mutate.py --count 200 --seed 1 2
     uv run python tools/mutate.py --count 40 --under lar/measurement
     uv run python tools/mutate.py --count 20 --under lar/inputs --list
 
@@ -8,11 +8,10 @@ A change replaces a comparison by another one, adds one to a number, swaps `and`
 removes a `not`, or returns another value of the function's type. Values of another type are not
 returned, since mypy would notice them.
 
-Each change is made in a copy of the tree, in which the nearest test files run until a test fails. A
-test file is near to a changed module if it is named after the module, or after a module that
-imports it or that it imports. It is also near if it imports the module or a module that imports it,
-if it contains the name of the changed function or of the command, or if it is in the matching
-folder. Test files that start processes run last. Test files that fail or take too long without a
+First, each test file runs once in a copy of the tree that records which statements of the code are
+executed, in child processes too. Then each change is made in a copy of the tree, in which test
+files that execute the changed statement run until a test fails. The test files that execute most of
+the changed module in the shortest time run first. Test files that fail or take too long without a
 change are left out. Changes that no test noticed are printed as differences.
 """
 
@@ -26,7 +25,6 @@ import difflib
 import itertools
 import os
 import random
-import re
 import shutil
 import signal
 import subprocess
@@ -43,11 +41,10 @@ from queue import Queue
 from tables import read_lines
 
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "large")
-TEST_FILES = 60  # the most test files for one change
+MOST_SECONDS = 150  # of the test files for one change
 LIMIT_SECONDS = 90  # for one test file without a change
 WANTED = 85  # per cent of the changes that must be noticed
 PROGRESS = 20  # changes after which a line says how many were noticed
-STARTS_PROCESSES = re.compile(r"\brun_lar\b|subprocess|\belsewhere\b|run_isolated|multiprocessing")
 
 # Code of another value for a returned value, by its type.
 OTHERS = {"bool": "(not ({}))", "int": "(({}) + 1)", "float": "(({}) + 1)", "str": "(({}) + '.')"}
@@ -103,18 +100,6 @@ def find_changes(tree: Path, folders: Sequence[str]) -> list[Change]:
                 name = str(path.relative_to(tree))
                 found.append(Change(name, node.lineno, kind, start, end, text))
     return found
-
-
-def names_around(tree: ast.AST, line: int) -> Iterator[str]:
-    """Yield the names of the functions, classes and constants whose definition includes a line."""
-    for node in ast.walk(tree):
-        match node:
-            case (
-                (ast.FunctionDef(name=name) | ast.ClassDef(name=name))
-                | ast.Assign(targets=[ast.Name(id=name)], col_offset=0)
-                | ast.AnnAssign(target=ast.Name(id=name), col_offset=0)
-            ) if node.lineno <= line <= (node.end_lineno or line):
-                yield name
 
 
 def other_value(value: ast.expr, kind: str) -> str:
@@ -176,87 +161,82 @@ def parts_of(node: ast.AST) -> Iterator[ast.AST]:
 
 # Which tests
 
-
-def imported_names(path: Path) -> set[str]:
-    """Return all names that a file imports and that may be modules."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_bytes())):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-        elif isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-    return names
+# Executed at the start of each module. A statement's number is the place of its byte in a file,
+# which all processes that a test file starts share.
+BEGIN = """
+import mmap as _mmap, os as _os
+_executed = _mmap.mmap(_os.open(_os.environ.get({variable!r}, {other!r}), _os.O_RDWR), 0)
+"""
+VARIABLE = "EXECUTED_STATEMENTS"
 
 
-def module_name(file: str) -> str:
-    """Return the name of a module: `lar.inputs.feed` for `lar/inputs/feed.py`."""
-    return file.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+class Recording(ast.NodeTransformer):
+    """Adds code to a module that records each statement before it is executed.
+
+    Only statements in functions are recorded: the others are executed whenever a module is
+    imported. `lines` gets the first and the last line of each recorded statement.
+    """
+
+    def __init__(self, lines: list[tuple[str, int, int]], file: str) -> None:
+        self.lines, self.file, self.depth = lines, file, 0
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        self.depth += 1
+        self.generic_visit(node)
+        self.depth -= 1
+        return node
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        super().generic_visit(node)
+        for name, value in ast.iter_fields(node) if self.depth else ():
+            if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+                setattr(node, name, [*self.recorded(value)])
+        return node
+
+    def recorded(self, statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+        """Yield statements, with a record before each statement that may have one."""
+        for statement in statements:
+            if not isinstance(statement, (ast.Global, ast.Nonlocal)):
+                yield from ast.parse(f"_executed[{len(self.lines)}] = 1").body
+                self.lines.append((self.file, statement.lineno, statement.end_lineno or 0))
+            yield statement
 
 
-def mirrors(test: str, file: str) -> bool:
-    """Return whether a test file is named after a module or its package, in the matching folder."""
-    beside, folder = Path(test).parent.parts[1:], Path(file).parent.parts[1:]
-    names = tuple(f"test_{name}" for name in (Path(file).stem, *folder[-1:]))
-    return folder[: len(beside)] == beside and Path(test).name.startswith(names)
+def record_statements(tree: Path, other: Path) -> list[tuple[str, int, int]]:
+    """Make the code in a tree record the statements that it executes.
 
-
-class TestChooser:
-    """Chooses the test files to run for a change."""
-
-    def __init__(self, tree: Path) -> None:
-        tests, modules = (
-            {str(path.relative_to(tree)): imported_names(path) for path in sorted(paths)}
-            for paths in ((tree / "tests").rglob("test_*.py"), (tree / "lar").rglob("*.py"))
-        )
-        self.tests, self.modules = tests, modules
-        self.texts = {test: (tree / test).read_text() for test in tests}
-        self.tree = tree
-
-    def choose(self, change: Change) -> list[str]:
-        """Return the nearest test files for a change; files that start processes come last."""
-        module = module_name(change.file)
-        callers = {module_name(it): it for it, names in self.modules.items() if module in names}
-        called = [it for it in self.modules if module_name(it) in self.modules[change.file]]
-        folder = Path("tests", *Path(change.file).parent.parts[1:])
-        parsed = ast.parse((self.tree / change.file).read_bytes())
-        named = re.compile(rf"\b({'|'.join(names_around(parsed, change.line)) or module})\b")
-        faces = self.faces_of(change.file)
-        points = Counter[str]()
-        for test, names in self.tests.items():
-            nearness = (
-                8 * mirrors(test, change.file)
-                + 4 * (module in names)
-                + 2 * (not callers.keys().isdisjoint(names))
-                + 2 * any(mirrors(test, it) for it in callers.values())
-                + 2 * (Path(test).parent == folder)
-                + any(mirrors(test, it) for it in called)
-                + 2 * (f'"{Path(change.file).stem}"' in self.texts[test])  # a command
-                + 6 * any(f".{face}(" in self.texts[test] for face in faces)
-            )
-            if nearness:
-                points[test] = nearness + 3 * bool(named.search(self.texts[test]))
-        nearest = [test for test, _ in points.most_common(TEST_FILES)]
-        return sorted(nearest, key=lambda test: bool(STARTS_PROCESSES.search(self.texts[test])))
-
-    def faces_of(self, file: str) -> list[str]:
-        """Return the names by which a package offers parts of one of its modules (by `late`)."""
-        package = (self.tree / file).with_name("__init__.py").read_text()
-        return re.findall(rf"(\w+) = .*late.*\"\.{Path(file).stem}\.", package)
+    Processes in whose environment `VARIABLE` is missing write into the file `other`. Return the
+    file, the first line and the last line of each statement, in the order of their numbers.
+    """
+    lines: list[tuple[str, int, int]] = []
+    for path in sorted((tree / "lar").rglob("*.py")):
+        module = ast.parse(path.read_bytes())
+        Recording(lines, str(path.relative_to(tree))).visit(module)
+        names = (type(it) is ast.ImportFrom and it.module == "__future__" for it in module.body)
+        start = 1 + max((place for place, is_it in enumerate(names) if is_it), default=-1)
+        begin = ast.parse(BEGIN.format(variable=VARIABLE, other=str(other))).body
+        module.body[start:start] = begin
+        path.write_text(ast.unparse(ast.fix_missing_locations(module)))
+    other.write_bytes(bytes(max(1, len(lines))))
+    return lines
 
 
 # Running them
 
 
-def run_tests(tree: Path, files: Sequence[str], limit: float) -> int | None:
-    """Run test files of a tree until a test fails; return the exit code of pytest.
+def run_tests(
+    tree: Path, files: Sequence[str], limit: float, *flags: str, **variables: str
+) -> int | None:
+    """Run test files of a tree; return the exit code of pytest.
 
-    Return None if the tests took longer than `limit` seconds.
+    `variables` are added to the environment. Return None if the tests took longer than `limit`
+    seconds.
     """
-    words = ("-n", "0", "-x", "-q", "-p", "no:cacheprovider", *files)
+    words = ("-n", "0", "-q", "-p", "no:cacheprovider", *flags, *files)
     with subprocess.Popen(
         [sys.executable, "-m", "pytest", *words],
         cwd=tree,
-        env={**os.environ, "PYTHONPATH": str(tree)},
+        env={**os.environ, "PYTHONPATH": str(tree), **variables},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -271,43 +251,81 @@ def run_tests(tree: Path, files: Sequence[str], limit: float) -> int | None:
 
 
 class Trial:
-    """Tries changes in copies of a tree, and keeps the seconds that each test file takes."""
+    """Tries changes in copies of a tree, with the test files that execute the changed statement."""
 
     def __init__(self, tree: Path, folder: Path, jobs: int) -> None:
-        self.chooser = TestChooser(tree)
+        self.folder, self.jobs = folder, jobs
         self.copies: Queue[Path] = Queue()
-        self.seconds: dict[str, float | None] = {}
+        self.seconds: dict[str, float] = {}  # by test file, of those that pass in time
+        self.executed: dict[str, frozenset[int]] = {}  # by test file, the numbers of statements
         self.clock = itertools.count(1)
+        for name in ("recording", *map(str, range(jobs))):
+            shutil.copytree(tree, folder / name, ignore=LEFT_OUT)
         for number in range(jobs):
-            shutil.copytree(tree, folder / str(number), ignore=LEFT_OUT)
             self.copies.put(folder / str(number))
+        self.statements = record_statements(folder / "recording", folder / "other")
+        self.tests = [str(path.relative_to(tree)) for path in (tree / "tests").rglob("test_*.py")]
 
-    def measure(self, place: Path, test: str) -> float | None:
-        """Return the seconds of a test file without a change; None if it fails or is too slow."""
-        if test not in self.seconds:
-            began = time.monotonic()
-            status = run_tests(place, [test], LIMIT_SECONDS)
-            self.seconds[test] = time.monotonic() - began if status == 0 else None
-            if status != 0:
-                print(f"left out: {test} {'fails' if status else 'is too slow'}", flush=True)
-        return self.seconds[test]
+    def record(self) -> None:
+        """Run each test file once, and keep its seconds and the statements that it executes."""
+        with ThreadPoolExecutor(self.jobs) as pool:
+            for test, seconds in zip(
+                self.tests, pool.map(self.record_one, self.tests), strict=True
+            ):
+                if seconds is None:
+                    print(f"left out: {test} fails or is too slow", flush=True)
+                else:
+                    self.seconds[test] = seconds
+
+    def record_one(self, test: str) -> float | None:
+        """Record one test file; return its seconds, or None if it fails or takes too long.
+
+        A test file that fails in the copy that records is tried again in a plain copy.
+        """
+        place = self.folder / test.replace("/", ".")
+        place.write_bytes(bytes(max(1, len(self.statements))))
+        plain = self.copies.get()
+        try:
+            for tree in (self.folder / "recording", plain):
+                began = time.monotonic()
+                status = run_tests(tree, [test], LIMIT_SECONDS, **{VARIABLE: str(place)})
+                if status == 0:
+                    return time.monotonic() - began
+        finally:
+            self.copies.put(plain)
+            content = place.read_bytes()
+            self.executed[test] = frozenset(at for at, byte in enumerate(content) if byte)
+            place.unlink()
+        return None
+
+    def choose(self, change: Change) -> list[str]:
+        """Return the test files to run for a change, those that are nearest to it first."""
+        own = {at for at, (file, *_) in enumerate(self.statements) if file == change.file}
+        spans = ((self.statements[at][1:], at) for at in own)
+        around = [(end - first, at) for (first, end), at in spans if first <= change.line <= end]
+        changed = {min(around)[1]} if around else own  # any, for code outside functions
+        nearest = sorted(
+            (test for test in self.seconds if self.executed[test] & changed),
+            key=lambda test: -len(self.executed[test] & own) / self.seconds[test],
+        )
+        ends = itertools.accumulate(self.seconds[test] for test in nearest)
+        return [test for test, end in zip(nearest, ends, strict=True) if end < MOST_SECONDS]
 
     def attempt(self, change: Change) -> Change:
-        """Make a change in a copy, run the nearest tests, and undo the change.
+        """Make a change in a copy, run the chosen tests until one fails, and undo the change.
 
         Return the change with its status: noticed, survived or untested.
         """
+        tests = self.choose(change)
+        if not tests:
+            return replace(change, status="untested")
         place = self.copies.get()
         path = place / change.file
         source = path.read_bytes()
         try:
-            seconds = {it: self.measure(place, it) for it in self.chooser.choose(change)}
-            taken = [test for test, took in seconds.items() if took is not None]
-            if not taken:
-                return replace(change, status="untested")
             self.write(path, change.apply(source))
-            limit = 30 + 4 * sum(seconds[test] or 0.0 for test in taken)
-            status = run_tests(place, taken, limit)
+            limit = 30 + 4 * sum(self.seconds[test] for test in tests)
+            status = run_tests(place, tests, limit, "-x")
         finally:
             self.write(path, source)
             self.copies.put(place)
@@ -331,22 +349,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Try random changes; return 1 if fewer than `WANTED` per cent were noticed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, nargs="+", default=[1])
     parser.add_argument("--under", nargs="+", default=["lar"], help="folders or files")
     parser.add_argument("--tree", type=Path, default=Path(__file__).resolve().parent.parent)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--list", action="store_true", help="print the changes, run no tests")
     options = parser.parse_args(arguments)
     tree = options.tree.resolve()
-    changes = find_changes(tree, options.under)
-    random.Random(options.seed).shuffle(changes)
-    changes = changes[: options.count]
+    found = find_changes(tree, options.under)
+    samples = [random.Random(seed).sample(found, len(found)) for seed in options.seed]
+    changes = [each for sample in samples for each in sample[: options.count]]
     if options.list:
         print("\n".join(each.describe(tree) for each in changes))
         return 0
     tried = []
     with tempfile.TemporaryDirectory(prefix="mutate") as folder:
         trial = Trial(tree, Path(folder), options.jobs)
+        trial.record()
         with ThreadPoolExecutor(options.jobs) as pool:
             for each in pool.map(trial.attempt, changes):
                 tried.append(each)

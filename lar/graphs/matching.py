@@ -673,8 +673,9 @@ def match(actual: Graph, expected: Graph, values: tuple[Values, Values]) -> Twin
     """Find the twins of two graphs.
 
     In graphs with the same structure, a tensor is read only if its name has moved: on the other
-    side, a tensor at another place has this name. In graphs of different structure, all tensors are
-    read, one at a time.
+    side, a tensor at another place has this name. If two outputs have exchanged their names, the
+    graphs count as different. In graphs of different structure, all tensors are read, one at a
+    time.
 
     Raises:
         DumpError: a tensor is missing or damaged.
@@ -682,8 +683,10 @@ def match(actual: Graph, expected: Graph, values: tuple[Values, Values]) -> Twin
     constants = Constants((actual, expected), values)
     alone = len(actual.dump) == len(expected.dump) == 1
     alike = are_one_structure(actual, expected)
-    near = (are_near(pair, values) for pair in crossing(actual, expected)[:MOST_READ])
-    if alone or (alike and all(near)):
+    crossed = crossing(actual, expected)
+    ends = any(it in actual.outputs and other in expected.outputs for it, other in crossed)
+    near = (are_near(pair, values) for pair in crossed[:MOST_READ])
+    if alone or (alike and not ends and all(near)):
         in_step = [*zip(actual.nodes, expected.nodes, strict=False)]
         for one, other in in_step:
             constants.match_places(one, other)

@@ -121,6 +121,8 @@ def side_of(text: str) -> Side:
         raise cannot_read(text, failure) from None
     except (OSError, ValueError):
         model, options = split_command(text)
+        if not options and model != text:  # spaces around the name
+            return side_of(model)
         if not options:
             hint = 'give a folder, a file, or a model with its options: "model.mge --cpu"'
             raise UsageError("no such dump, tensor file or model", hint, subject=text) from None

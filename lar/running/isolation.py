@@ -420,8 +420,7 @@ class Watch(Account):
         self.receive_events()
         is_interrupted = status == "interrupted"
         in_time = any(isinstance(event, events.LAST_EVENTS) for event in self.events)
-        hurry = is_interrupted or not in_time
-        self.deadline = time.monotonic() + LAST_SECONDS if hurry else None
+        self.deadline = time.monotonic() + LAST_SECONDS if is_interrupted or not in_time else None
         with contextlib.suppress(OutOfTime):
             self.take_rest()
         if is_interrupted or not self.ended:

@@ -308,9 +308,8 @@ class Rounds:
             # Times by the engine's clock count too: a scripted clock runs faster than real time.
             spent = max(time.monotonic() - began, computed)
             # Beside other work, undisturbed turns are rare, but new processes would take longer.
-            is_long = spent >= self.most_seconds
             is_enough = cycle >= self.least_cycles and spent >= seconds
-            if is_enough and (is_long or self.has_calm_turns(members)):
+            if is_enough and (spent >= self.most_seconds or self.has_calm_turns(members)):
                 return
             # All members make equally many iterations: the first ones after a break are slower.
             untimed, timed = iterations_in_turn(max(member.seconds for member in able))
