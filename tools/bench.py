@@ -147,8 +147,7 @@ FIGURES.versus("search", search_seconds, bare_search_seconds)
 
 
 def run_with(*flags: str) -> lar.RunResult:
-    done = run_well(LAR, RESNET50, "--iter", "5", "--json", "-", *flags)
-    return lar.read_result(done.stdout)
+    return lar.read_result(run_well(LAR, RESNET50, "--iter", "5", "--json", "-", *flags).stdout)
 
 
 def median_of(result: lar.RunResult) -> float:

@@ -143,8 +143,7 @@ def shorter(word: str) -> Iterator[str]:
 
 
 def describe(culprit: Culprit) -> str:
-    operators = culprit.actual or culprit.expected
-    return " + ".join(f"{each.type} {each.output}" for each in operators)
+    return " + ".join(f"{it.type} {it.output}" for it in culprit.actual or culprit.expected)
 
 
 # Pairs in which nothing is wrong

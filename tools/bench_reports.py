@@ -126,8 +126,7 @@ def measure_kept(settings: Settings) -> Outcome:
     runs, sizes, reports = [], [], []
     for at in repeat(settings):
         model, place = DIGITS[at % len(DIGITS)], new_place()
-        words = (LAR, model, "--iter", str(MANY_ITERATIONS), "--profile", place)
-        runs.append(cost_of(*words))
+        runs.append(cost_of(LAR, model, "--iter", str(MANY_ITERATIONS), "--profile", place))
         sizes.append(Path(place).stat().st_size / MB)
         reports.append(cost_of(LAR, "report", place).largest / MB)
         about = f"{sizes[-1]:.1f} MB, {reports[-1]:.0f}"

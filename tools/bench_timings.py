@@ -216,8 +216,7 @@ def measure_agreement(
 
     Each round starts fresh processes. They take turns, so that only one computes at a time.
     """
-    rounds = [play_round(settings, peer, model, centre) for _ in repeat(settings)]
-    found = compare_pairs(rounds)
+    found = compare_pairs([play_round(settings, peer, model, centre) for _ in repeat(settings)])
     if found is None or found.interval is None:
         return Outcome("no interval", False)
     low, high = (100 * (it - 1) for it in (found.interval.low, found.interval.high))

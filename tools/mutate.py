@@ -173,23 +173,18 @@ VARIABLE = "EXECUTED_STATEMENTS"
 class Recording(ast.NodeTransformer):
     """Adds code to a module that records each statement before it is executed.
 
-    Only statements in functions are recorded: the others are executed whenever a module is
-    imported. `lines` gets the first and the last line of each recorded statement.
+    Statements of modules and classes are not recorded: they are executed at the import. `lines`
+    gets the first and the last line of each recorded statement.
     """
 
     def __init__(self, lines: list[tuple[str, int, int]], file: str) -> None:
-        self.lines, self.file, self.depth = lines, file, 0
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        self.depth += 1
-        self.generic_visit(node)
-        self.depth -= 1
-        return node
+        self.lines, self.file = lines, file
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         super().generic_visit(node)
-        for name, value in ast.iter_fields(node) if self.depth else ():
-            if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+        for name, value in ast.iter_fields(node):
+            is_block = isinstance(value, list) and value and isinstance(value[0], ast.stmt)
+            if is_block and not isinstance(node, (ast.Module, ast.ClassDef)):
                 setattr(node, name, [*self.recorded(value)])
         return node
 
@@ -208,14 +203,14 @@ def record_statements(tree: Path, other: Path) -> list[tuple[str, int, int]]:
     Processes in whose environment `VARIABLE` is missing write into the file `other`. Return the
     file, the first line and the last line of each statement, in the order of their numbers.
     """
+    begin = BEGIN.format(variable=VARIABLE, other=str(other))
     lines: list[tuple[str, int, int]] = []
     for path in sorted((tree / "lar").rglob("*.py")):
         module = ast.parse(path.read_bytes())
         Recording(lines, str(path.relative_to(tree))).visit(module)
         names = (type(it) is ast.ImportFrom and it.module == "__future__" for it in module.body)
         start = 1 + max((place for place, is_it in enumerate(names) if is_it), default=-1)
-        begin = ast.parse(BEGIN.format(variable=VARIABLE, other=str(other))).body
-        module.body[start:start] = begin
+        module.body[start:start] = ast.parse(begin).body
         path.write_text(ast.unparse(ast.fix_missing_locations(module)))
     other.write_bytes(bytes(max(1, len(lines))))
     return lines

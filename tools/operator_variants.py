@@ -62,8 +62,7 @@ def read_value(text: str) -> Any:
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        names = text.strip("[]'").split("','")
-        return names if text.startswith("[") else text
+        return text.strip("[]'").split("','") if text.startswith("[") else text
 
 
 def make_case(

@@ -266,8 +266,7 @@ def measure_same(settings: Settings) -> Outcome:
         with disturbed(settings.seed + number):
             places = [settings.folder / f"same.{number}.{run}.json" for run in range(2 * PAIRS)]
             made = [make_profile(MOBILENET_ONNX, (), place, ITERATIONS) for place in places]
-        pairs = [*zip(made[::2], made[1::2], strict=True)]
-        names = called_different(pairs)
+        names = called_different([*zip(made[::2], made[1::2], strict=True)])
         called += bool(names)
         note(f"pair {number}: {names}")
     return Outcome(f"{called} of {settings.repetitions}", called <= settings.repetitions // 20)
