@@ -18,8 +18,8 @@ in another order on the other side are matched last: by their sources, then by t
 In a quantised graph, names and operators may mislead: a tensor with the name of a float tensor may
 hold the values of another float tensor. A quantiser rounds the output of an operator, and names the
 integers after that output. A quantiser may also fold an activation into the range of the integers.
-If a quantiser folds an activation into the range of the integers, the twin of these integers in the
-float model is the output of the activation, not its input.
+Then the output of the activation in the float model is the twin of the integers, and the input of
+the activation is not.
 """
 
 from __future__ import annotations

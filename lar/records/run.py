@@ -380,8 +380,8 @@ class RunContext(Record):
         ranges: the open ranges of `lar.range` in the parent process.
         packing: how to pack testcases, one testcase for each of the spec's `inputs`, or None if the
             worker runs the model instead of packing.
-        names: the user's names for flags and files in errors and warnings, if lar's names differ,
-            as for an array from Python or a file that was unpacked from the model file.
+        names: for flags and files, the names that errors and warnings print instead of lar's own
+            names. An array from Python and an unpacked file have other names for the user.
     """
 
     began: float = field(default_factory=time.monotonic)

@@ -309,7 +309,7 @@ def facts_asked(asked: str, varying: Sequence[str]) -> Iterator[dict[str, str]]:
 
 
 def value_asked(asked: str, fact: str) -> str:
-    """Return the value that `asked` gives a fact, such as `x` if `asked` is `machine=x` or `x`."""
+    """Return the value in `asked`, which is the value alone, or has the form `FACT=VALUE`."""
     name, equals, value = asked.partition("=")
     if equals and name in (fact, fact.lstrip("-")):
         return value

@@ -138,7 +138,7 @@ class ChoiceListener:
         return True
 
     def end(self) -> None:
-        """Have the engine log as it did before `begin`."""
+        """Restore the way in which the engine logged before `begin`."""
         if self._print is not None:
             self._set_handler(self._print)
             self._set_level(self._level)

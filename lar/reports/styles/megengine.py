@@ -527,7 +527,7 @@ def column_of(title: str, *parts: Column[Row], rank: int = 0) -> Column[Row]:
 
 
 def info_column(key: str) -> Column[Row]:
-    """Return the column of one fact of a record; aggregated operators have no id."""
+    """Return a column with one value of each record. Aggregated operators have no id."""
 
     def value(row: Row) -> Cell:
         record = row.record

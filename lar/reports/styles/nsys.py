@@ -1,8 +1,8 @@
 """The style `nsys`: tables of event statistics, as `nsys profile --stats` of 2020 printed them.
 
 The tables cover the whole process except the warm-up. Numbers are right-aligned in columns of fixed
-width. Names are padded to 80 characters, or to the length of the longest name, and are cut after
-333 characters. The rule below `Name` has at most 116 dashes.
+width. The column of names is as wide as the longest name, and at least 80 characters wide. A name
+is cut after 333 characters. The rule below `Name` has at most 116 dashes.
 """
 
 from __future__ import annotations
