@@ -109,8 +109,7 @@ def run(arguments: argparse.Namespace, keys: frozenset[str]) -> int:
             values,
             log_folder=arguments.loadgen_logs or "",
         )
-        lines = tuple(format_scenario(result))
-        files.write(Report(style="scenario", body=lines, document=result))
+        files.write(Report(style="scenario", body=tuple(format_scenario(result)), document=result))
     require_ok(result)
     return 0
 

@@ -16,7 +16,7 @@ from lar.errors import EXIT_CODES, format_message, join_first, one_line
 from lar.options.values import read_number, require
 
 if TYPE_CHECKING:
-    from lar.records.run import Failure
+    from lar.records.run import Failure, RunResult
     from lar.records.summary import Difference
 
 FAILED, SLOWER, MISSING, UNJUDGED, PASSED = EXIT_CODES["failed"], 1, 2, 5, 0
@@ -109,6 +109,12 @@ def failed(name: str, status: str, failure: Failure | None) -> Outcome:
     subject = "" if os.path.basename(failure.subject) in words else failure.subject
     said = format_message(failure.flag, subject, failure.problem)
     return Outcome(name, None, f"{name}: {said}")
+
+
+def failed_run(name: str, result: RunResult) -> Outcome:
+    """Return the outcome of a side whose run failed, or has no timed iteration."""
+    status = "no iteration was timed" if result.status == "ok" else result.status
+    return failed(name, status, result.failure)
 
 
 def is_slower(difference: Difference | None, percent: float | None) -> bool:

@@ -105,8 +105,7 @@ def show_results(arguments: argparse.Namespace) -> int:
 def plot_results(arguments: argparse.Namespace) -> int:
     """Print how the times have changed; with --html, write a page with curves of the times."""
     with open_store(arguments.store) as store:
-        entries = store.entries(selection_of(arguments))
-    report = report_course(entries)
+        report = report_course(store.entries(selection_of(arguments)))
     if not report.tables[0].rows:
         raise UsageError("no chosen result has latencies", "`lar history list` lists the results")
     with open_reports(vars(arguments), read=[store.path]) as files:
@@ -227,7 +226,7 @@ def check_results(arguments: argparse.Namespace) -> int:
             store.add([result for result in made if not result.failure], arguments.tag)
         new = new_results(arguments, store, made)
         checks, lost = check_new(store, new, arguments.baseline)
-    failed = [result for _, result in new if not result.samples.end_to_end]
+    failed = [it for _, it in new if it.status != "ok" or not it.samples.end_to_end]
     if not checks and not failed:
         raise UsageError(lost[0], "store a comparable run with the baseline's tag")
     notes = [note for each in checks for note in notes_of(each)]
@@ -237,8 +236,7 @@ def check_results(arguments: argparse.Namespace) -> int:
     arguments.fail_if_slower = arguments.fail_if_slower or 0.0
     outcomes = [gates.Outcome(each.name, each.difference, reason=each.reason) for each in checks]
     outcomes += [
-        gates.failed(f"the new run of {name_of_result(each)}", each.status, each.failure)
-        for each in failed
+        gates.failed_run(f"the new run of {name_of_result(each)}", each) for each in failed
     ]
     return gates.close(arguments, outcomes, gates.stream_beside(arguments.format), lost)
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lar.files.report_file import OutputFile
+    from lar.records.run import RunResult
     from lar.results import NamedResult
     from lar.results.side_by_side import Row, SideBySide
 
@@ -75,14 +76,15 @@ def outcomes_of(compared: SideBySide) -> list[gates.Outcome]:
     from lar.results.side_by_side import DISTURBED
 
     return [
-        gates.Outcome(row.name, row.difference, reason=DISTURBED) if row.timed else failed(row)
+        gates.failed_run(row.name, failed)
+        if (failed := find_failed(row))
+        else gates.Outcome(row.name, row.difference, reason=DISTURBED)
         for row in compared.rows
-        if row.baseline != row.name or not row.timed
+        if row.baseline != row.name or find_failed(row)
     ]
 
 
-def failed(row: Row) -> gates.Outcome:
-    """Return the outcome of a row without times."""
-    first = row.results[0]
-    status = "no iteration was timed" if first.status == "ok" else first.status
-    return gates.failed(row.name, status, first.failure)
+def find_failed(row: Row) -> RunResult | None:
+    """Return the first run of a row that failed; if a row has no times, its first run failed."""
+    found = next((each for each in row.results if each.status != "ok"), None)
+    return found if found or row.timed else row.results[0]

@@ -25,7 +25,7 @@ from lar.measurement.statistics import (
     percentile_of,
     statistics_of,
 )
-from lar.records.run import FedInput, ItemClasses, RunResult, Samples
+from lar.records.run import FedInput, ItemClasses, RunResult, Samples, TensorInfo
 from lar.records.summary import Cause, QueueSummary, Summary, Trust
 
 
@@ -209,13 +209,28 @@ def items_in_iteration(result: RunResult) -> int | None:
     """
     if result.spec.items:
         return 1
-    return None if result.spec.cases else batch_of(result.fed)
+    if result.spec.cases:
+        return None
+    return result.spec.batch_size or batch_of(result.fed, result.inputs)
 
 
-def batch_of(fed: Sequence[FedInput]) -> int | None:
-    """Return the batch size of the fed inputs, or None if the batch size is unknown."""
-    shapes = [each.shape for each in fed if len(each.shape) > 1]
-    return shapes[0][0] if shapes else None
+def batch_of(fed: Sequence[FedInput], infos: Sequence[TensorInfo]) -> int | None:
+    """Return the batch size of the fed inputs, or None if the inputs have different sizes.
+
+    The batch is on the axis that has its name in the model, or on the first axis. Inputs with one
+    axis are left out. If only some inputs have a batch of any size, the others are left out too.
+    """
+    places = {
+        info.name: next((at for at, axis in enumerate(info.axes) if "batch" in axis.lower()), 0)
+        for info in infos
+    }
+    free = {it.name for it in infos if it.shape and it.shape[places[it.name]] is None}
+    sizes = {
+        each.shape[places.get(each.name, 0)]
+        for each in fed
+        if len(each.shape) > 1 and (each.name in free or not free)
+    }
+    return sizes.pop() if len(sizes) == 1 else None
 
 
 # Two medians agree if they differ by no more than this part.

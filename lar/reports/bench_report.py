@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lar.engines.advice import Suggestion, given_in, options_of, suggestions_of
 from lar.errors import count_of, one_line
+from lar.measurement.statistics import median_of_known
 from lar.options.command_line import format_command, format_flags
 from lar.options.table import PYTHON
 from lar.records.bench import BenchResult, OutputDifference, VariantResult
@@ -16,6 +18,8 @@ from lar.records.profile import Profile, TriedSetting
 from lar.reports.model import Cell, Column, Plot, Table, number, table_of_values
 from lar.reports.profile_plots import plot_iterations
 from lar.reports.report import Part, Report, color_of_verdict, describe_difference, format_interval
+from lar.results import figure_of
+from lar.results.reading import runs_of_variant
 
 ENDS = {
     "clear": "every difference is clear",
@@ -37,7 +41,10 @@ def report_bench(bench: BenchResult) -> Report:
         color=color_of,
     )
     body: list[Part] = [*head_of(bench), "", table, *plots_of(bench), "", *notes_of(bench)]
-    rows = bench.rows()
+    rows = [
+        {**row, "items_per_second": items_per_second(bench, variant)}
+        for row, variant in zip(bench.rows(), bench.variants, strict=True)
+    ]
     keys = list(dict.fromkeys(key for row in rows for key in row))
     values = [[row.get(key) for key in keys] for row in rows]
     return Report(
@@ -104,7 +111,8 @@ def columns_of(bench: BenchResult) -> Iterator[Column[VariantResult]]:
     if any(variant.latency and variant.latency.disturbed_count for variant in variants):
         yield number("undisturbed", "latency.undisturbed_median", 3, scale=1e3, unknown="", rank=4)
     if len(shapes) > 1:
-        yield number("items/s", "latency.items_per_second", 1, unknown="", rank=1)
+        rate = partial(items_per_second, bench)
+        yield number("items/s", rate, 1, key="items_per_second", unknown="", rank=1)
     if any(variant.baseline for variant in variants):
         yield number(
             "ratio", lambda it: getattr(it.difference, "ratio", None), 3, unknown="", rank=1
@@ -115,6 +123,13 @@ def columns_of(bench: BenchResult) -> Iterator[Column[VariantResult]]:
         yield Column("error", lambda it: describe_failure(it) or None, rank=0)
     if any(variant.output_difference for variant in variants):
         yield Column("outputs", lambda it: describe_outputs(it.output_difference), rank=3)
+
+
+def items_per_second(bench: BenchResult, variant: VariantResult) -> float | None:
+    """Return the items per second of a variant, from the times that `lar results` compares too."""
+    _, runs = figure_of(runs_of_variant(bench, variant))
+    found = median_of_known(run.items_per_second for run in runs if run.times)
+    return found or (variant.latency.items_per_second if variant.latency else None)
 
 
 def describe_end(variant: VariantResult) -> str:

@@ -211,5 +211,4 @@ def check_caches(options: Mapping[str, Any], path: str, values: Mapping[str, Any
             hint = f"copy it from where {os.path.basename(path)} was written"
             if key == table.FAST_RUN_ALGO_POLICY.key:
                 hint += f", or add {table.FAST_RUN.flag}, which searches anew and writes it"
-            name = os.path.basename(cache)
-            raise refusal(path, f"its cache {name} is missing beside it", hint)
+            raise refusal(path, f"its cache {os.path.basename(cache)} is missing beside it", hint)

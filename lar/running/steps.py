@@ -258,8 +258,7 @@ def deliver(source: Path, place: Path, kind: str) -> None:
     """
     if kind in STREAMS:
         with source.open(encoding="utf-8", errors="replace", newline="\n") as text:
-            stream = sys.stdout if kind == "stdout" else sys.stderr
-            stream.writelines(map(printable_lines, text))
+            getattr(sys, kind).writelines(map(printable_lines, text))
         return
     os.makedirs(place.absolute().parent, exist_ok=True)
     if source.is_dir() and place.is_dir():

@@ -481,6 +481,7 @@ class Execution:
         self.driver, self.recorder = self.copies.drivers[0], self.copies.recorder
         self.notes: list[str] = []
         self.batches: set[int | None] = set()  # the batch sizes of all feeds
+        self.infos: Sequence[TensorInfo] = ()
         self.seconds: float | None = None  # from the first start to the last end of any runner
         self.settled: bool | None = None
         self.stopped: Stopped | None = None
@@ -500,6 +501,7 @@ class Execution:
             self.emit(events.EngineStarted(driver.facts()))
             self.emit(events.PhaseEntered("load"))
             seconds, infos = self.copies.load(), driver.inputs()
+            self.infos = infos
             feeds = Feeder(spec, infos, context.names, self.emit, self.notes).feeds()
             with self.recorder.phase("dataloader"):
                 first = next(feeds)  # a wrong input is reported before any times
@@ -514,7 +516,7 @@ class Execution:
             if spec.iterations:
                 self.emit(events.PhaseEntered("iterations"))
                 if spec.scenario is not None:
-                    batch = batch_of(first.fed) or 1
+                    batch = batch_of(first.fed, infos) or 1
                     served = self.copies.serve(spec.scenario, batch, context.work_folder)
                     self.emit(events.ScenarioEnded(served))
                 elif turns is not None:
@@ -532,7 +534,7 @@ class Execution:
             self.emit(events.CasesFound(first.judge.variables))
         self.emit(events.Fed(first.fed, (*self.driver.notes, *first.warnings)))
         self.driver.notes.clear()  # notes of later hooks are reported in the end
-        self.batches.add(batch_of(first.fed))
+        self.batches.add(batch_of(first.fed, self.infos))
         self.emit(events.PhaseEntered("prepare"))
         seconds = self.copies.prepare(first.arrays)
         meter = self.copies.meters[0]
@@ -561,7 +563,7 @@ class Execution:
         with no_garbage_collection():
             for number, feed in enumerate(feeds):
                 if number:
-                    self.batches.add(batch_of(feed.fed))
+                    self.batches.add(batch_of(feed.fed, self.infos))
                     fed = events.Fed(feed.fed if spec.cases else (), feed.warnings)
                     if fed.fed or fed.warnings:  # an empty event would only wake up the parent
                         self.emit(fed)
