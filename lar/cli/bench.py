@@ -191,14 +191,18 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def outcomes_of(bench: BenchResult) -> list[gates.Outcome]:
-    """Return the outcome of each variant; a baseline has an outcome only if it failed."""
+    """Return the outcome of each variant; a baseline has an outcome only if it failed.
+
+    If no two variants could be compared, only variants that failed have an outcome.
+    """
     bases = {bench.baseline, *(each.baseline for each in bench.variants)}
+    has_pairs = any(each.baseline for each in bench.variants)
     return [
         gates.failed(each.name, each.status, each.failure)
         if each.status != "ok"
         else gates.Outcome(each.name, each.difference, reason=NO_TIME if each.baseline else ALONE)
         for each in bench.variants
-        if each.name not in bases or each.status != "ok"
+        if each.status != "ok" or (has_pairs and each.name not in bases)
     ]
 
 

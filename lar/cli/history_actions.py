@@ -266,16 +266,16 @@ def new_results(
     if made is not None:
         return [(0, result) for result in made]
     tag, base = arguments.tag, arguments.baseline
-    entries = [each for each in store.entries(Selection(tag=tag or None)) if each.tag != base]
-    if not entries and tag:
+    entries = store.entries(Selection(tag=tag or None))
+    if not entries:
         hint = "give the tag of runs to check"
         raise UsageError("no stored result has this tag", hint, flag=f"--tag {tag}")
-    if not entries:
-        raise UsageError(
-            f"the store has only runs with the tag {base}",
-            "run the model with --save, or give the file of a new result",
-        )
     newest = entries[-1]
+    if newest.tag == base:
+        raise UsageError(
+            f"the newest stored run has the tag {base} of the baseline",
+            "give --tag NEW, run the model with --save, or give the file of a new result",
+        )
     # Runs of one tag belong together.
     together = [each for each in entries if each.tag == newest.tag] if newest.tag else [newest]
     return [(each.id, store.result(each.id)) for each in together]

@@ -227,7 +227,7 @@ def _fit(
         wanted = f"input {info.name} takes {info.dtype} {info.shape_text}"
         raise input_error(where, f"{problem}, {wanted}", hint)
     if loaded.kind == "text" and info.shape == () and loaded.array.size == 1:
-        hint = f"it takes one number: {info.name}:{loaded.array.item()}"
+        hint = f"it takes one number: {info.name}:{np.add(loaded.array.item(), 0)}"  # 1 for True
     check_shape(loaded.array.shape, info, where, hint)
     return model_inputs.convert_dtype(loaded, dtype)
 
