@@ -183,10 +183,10 @@ def worst_channel_of(one: Elements, other: Elements, fill: float) -> float:
     errors, mine, theirs = np.zeros((3, channels))
     for number, (left, right) in enumerate(zip(one.blocks(), other.blocks(), strict=True)):
         places = np.arange(number * BLOCK, number * BLOCK + right.size) // behind % channels
-        sides = left.astype(np.float64), right.astype(np.float64)
-        counted = np.isfinite(sides[0]) & (np.abs(sides[1]) < fill)
+        counted = np.isfinite(left) & (np.abs(right) < fill)
+        sides = [np.where(counted, side, 0.0).astype(np.float64) for side in (left, right)]
         for sums, values in ((errors, sides[0] - sides[1]), (mine, sides[0]), (theirs, sides[1])):
-            sums += np.bincount(places, np.square(np.where(counted, values, 0.0)), channels)
+            sums += np.bincount(places, np.square(values), channels)
     lengths = np.maximum(mine, theirs)
     usual = max(float(mine.mean()), float(theirs.mean()))
     return math.sqrt(float((errors / np.maximum(lengths, usual)).max())) if usual else 0.0
