@@ -446,6 +446,9 @@ class Search:
         found = alone.found
         if found is None or self.paired.found(pair).is_output:
             return False
+        # Integers of equal scales stand for the same quantity.
+        if found.actual.quantization == found.expected.quantization is not None:
+            return False
         # The error of the whole tensor counts, unless rounding explains it: then the error of the
         # worst element counts.
         place = 1 if error_of(found)[0] <= SLACK * (found.explained or 0.0) else 0
