@@ -87,10 +87,10 @@ def lar_with(title: str, copy: Path, *words: str) -> str:
 
 def test_an_option_of_lar_is_added_as_the_list_says(tmp_path: Path) -> None:
     model = str(ROOT / "models" / "one_operator.onnx")
-    words = [model, "--echo", "well done", "--iter", "2", "--json", "result.json"]
-    printed = lar_with("To add an option of lar", tmp_path, *words)
-    assert printed.splitlines()[-1] == "well done"
-    assert json.loads((tmp_path / "result.json").read_text())["spec"]["echo"] == "well done"
+    words = [model, "--pause=2.3", "--stall-timeout=2", "--iter", "2", "--json", "result.json"]
+    lar_with("To add an option of lar", tmp_path, *words)
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["spec"]["pause_seconds"] == 2.3
 
 
 def test_an_option_of_an_engine_is_added_as_the_list_says(tmp_path: Path) -> None:

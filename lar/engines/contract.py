@@ -116,7 +116,7 @@ def is_declared_well(it: Subject) -> None:
     require(engine.driver_class(it.driver).name == it.driver, "a driver's class has another name")
     of_lar = {option.key for option in table.OPTIONS if not option.by_engine}
     for key, row in engine.rows.items():
-        require(row.how and set(row.drivers) <= names, f"the row of {key} has an unknown driver")
+        require(row.how and set(row.drivers) <= names, f"the row of {key} has no text or driver")
         require(key not in of_lar, f"lar itself honours {key} for all")
     dimensions = engine.dimensions(Site(cores=(0, 1), processor="unknown"), it.model)
     choices = [choice for dimension in dimensions for choice in dimension.choices]

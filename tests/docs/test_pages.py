@@ -10,6 +10,7 @@ import pytest
 from lar.cli import PAGES as TOPICS
 from lar.engines import ENGINES, support_of_options
 from lar.options.option import flag_of
+from lar.options.table import OPTIONS
 from lar.reports.styles import STYLES
 from tests.cli.marks import needs_megengine
 from tests.command_lines import ROOT
@@ -62,6 +63,12 @@ def test_each_flag_has_a_row_for_the_engines_that_honour_it() -> None:
     wrong, lacking = [*{*shown} - {*right}], [*{*right} - {*shown}]
     what = ["in the last table of lar/docs/support.md, replace", *wrong, "by", *lacking]
     assert sorted(shown) == sorted(right), "\n".join(what)
+
+
+def test_a_page_names_each_flag_of_a_run() -> None:
+    named = {flag for page in PAGES for flag in re.findall(r"--[a-z][a-z\d-]*", page.read_text())}
+    lacking = {flag for option in OPTIONS for flag in option.flags} - named
+    assert not lacking, f"name these in a page of lar/docs/: {', '.join(sorted(lacking))}"
 
 
 def test_each_style_has_a_row() -> None:

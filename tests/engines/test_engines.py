@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,9 +28,11 @@ from lar.engines.engine import DriverEntry, Engine, imported
 from lar.engines.formats import FORMATS, format_in
 from lar.engines.option_rows import Drivers, Hook, OptionRow
 from lar.errors import UsageError
+from lar.options import table
 from lar.options.option import Switch
 from lar.options.table import BY_KEY
 from lar.records.run import ModelInfo, RunResult, RunSpec, Setting
+from tests.command_lines import ROOT
 from tests.tables import each_row
 
 MGE = b"\x00" * 8 + b"mgv2" + b"\x00" * 8
@@ -101,26 +105,33 @@ def test_every_engine_option_is_honoured_by_some_engine() -> None:
     assert set(support_of_options()) == keys
 
 
-OF_MNN = ("cpu_default", "multithread", "multithread_default", "thread", "precision", "verbose")
+# The rows without a hook whose option no module of the engine reads: lar honours some options for
+# every engine, in a module; some engines always behave as an option asks, for a reason.
+NOT_READ = json.loads(Path(__file__).with_name("rows_without_hooks.json").read_text())
 
 
-def test_an_option_that_needs_a_hook_has_one() -> None:
-    # --cpu asks for what is so anyway; --packed-model-dump reads what is put into its file; the
-    # others are honoured when the engine has done its part, or by lar itself.
-    without = {"cpu", "disable_assert_throw", "dump_filter", "pack_info_json", "pack_cache"}
-    without |= {"allow_external_data", "profile_memory", "profile_syscalls"}
-    without |= {"range_by"}
-    # The cache file that a search fills is another option's; MNN's driver has its own.
-    without_here = {"onnxruntime": ("fast_run",), "mnn": OF_MNN}
-    for engine in ENGINES:
-        if engine.name == "openvino":
-            continue  # it compiles a model for the settings as they are
-        for row in engine.rows.values():
-            hooks = (row.before_load, row.after_load, row.before_run, row.after_run)
-            without_hook = row.key in (*without, *without_here.get(engine.name, ()))
-            what = f"{engine.name}, {row.key}: has no hook; if it needs none, name it above"
-            assert any(hooks) or without_hook, what
-            assert not (any(hooks) and without_hook), f"{engine.name}, {row.key}: has a hook now"
+def keys_read_in(code: str) -> set[str]:
+    """The keys of the options whose values code reads, as `table.HINT.of(settings)`."""
+    names = re.findall(r"\b([A-Z][A-Z_\d]+)\.(?:of|is_given|key)\b", code)
+    keys = [vars(table)[name].key for name in names if name in vars(table)]
+    return {*keys, *re.findall(r'\.get\("(\w+)"', code)}
+
+
+@each_engine
+def test_a_row_has_a_hook_or_its_option_is_read(engine: Engine) -> None:
+    folder = ROOT / "lar" / "engines"
+    files = [*(folder / engine.name).glob("*.py")]  # what only rules read has no effect on a run
+    own = "".join(it.read_text() for it in files if it.stem not in ("rules", "dimensions"))
+    shared = (folder / "driver.py").read_text() + (folder / "caches.py").read_text()
+    functions = re.split(r"\n *def ", shared)
+    called = "".join(it for it in functions if f".{it.partition('(')[0]}" in own)
+    places = {key: (ROOT / place).read_text() for key, place in NOT_READ["lar"].items()}
+    of_lar = {key for key, code in places.items() if key in keys_read_in(code)}
+    stages = ("before_load", "after_load", "before_run", "after_run")
+    bare = {it.key for it in engine.rows.values() if not any(getattr(it, at) for at in stages)}
+    assert bare - keys_read_in(own + called) - of_lar == {*NOT_READ[engine.name]}, (
+        'no module reads the option: see "To add an option of an engine" in lar/README.md'
+    )
 
 
 def places_of(owner: object) -> Iterator[tuple[str, str]]:

@@ -163,15 +163,6 @@ def test_names_that_a_style_cuts_at_their_ends_stay_apart(
         assert len(seen) == len(table.rows)
 
 
-@pytest.mark.parametrize(
-    ("at", "width", "short"),
-    [
-        (15, 9, "a b...end"),
-        (15, 10, "a... m...d"),
-        (15, 19, "a b... middl... end"),
-        (0, 19, "a beginning,... end"),
-        (28, 19, "a b...iddle, an end"),
-    ],
-)
+@each_row("reports/cases/names cut around a place")
 def test_a_name_is_cut_around_a_place(at: int, width: int, short: str) -> None:
     assert cut_around("a beginning, a middle, an end", at, width) == short

@@ -6,7 +6,6 @@ import hashlib
 import inspect
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from lar.running.plan import plan_run
 from tests.command_lines import ROOT, run_python
 from tests.conftest import WriteScript
 from tests.running.isolated_runs import finished, known
+from tests.tables import each_row
 
 DATA = {"name": "data", "dtype": "float32", "shape": [2, 3]}
 
@@ -200,21 +200,11 @@ def test_a_run_that_failed_has_no_arrays(write_script: WriteScript) -> None:
     assert result.arrays == {}
 
 
-@pytest.mark.parametrize(
-    ("call", "keyword", "meant"),
-    [
-        (lar.run, "keep_output", "keep_outputs"),
-        (lar.run, "input_", "input"),
-        (lar.bench, "budget", "budget_seconds"),
-        (lar.compare, "rtl", "rtol"),
-    ],
-)
-def test_a_misspelt_keyword_names_the_nearest(
-    call: Callable[..., object], keyword: str, meant: str
-) -> None:
-    needed = ("x", "y") if call is lar.compare else ("x",)
+@each_row("running/cases/misspelt keywords")
+def test_a_misspelt_keyword_names_the_nearest(call: str, keyword: str, meant: str) -> None:
+    needed = ("x", "y") if call == "compare" else ("x",)
     with pytest.raises(lar.UsageError, match=f"{keyword!r}; did you mean {meant!r}"):
-        call(*needed, **{keyword: 1})
+        getattr(lar, call)(*needed, **{keyword: 1})
 
 
 def test_help_shows_what_a_function_takes() -> None:

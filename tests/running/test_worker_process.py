@@ -8,6 +8,7 @@ import pytest
 
 from tests.command_lines import ROOT, run_python
 from tests.running.isolated_runs import needs_proc
+from tests.tables import each_row
 
 # An interrupt comes while a call goes on, which ends. Then the children are counted, those
 # that have ended and that nobody has waited for too.
@@ -85,20 +86,11 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize(
-    ("words", "is_copy"),
-    [
-        ("", True),
-        ("--in-process", True),
-        ("--engine-env A=1", False),
-        ("--debug", False),
-        (f"--python {sys.executable}", False),
-        ("--engine reference", False),
-    ],
-)
+@each_row("running/cases/workers that are copies")
 def test_the_worker_of_a_run_is_a_copy_unless_it_needs_more(words: str, is_copy: bool) -> None:
     model = str(ROOT / "models" / "one_operator.onnx")
-    done = run_python("-c", COPY, model, "--iter", "1", *words.split(), code=0)
+    arguments = words.replace("PYTHON", sys.executable).split()
+    done = run_python("-c", COPY, model, "--iter", "1", *arguments, code=0)
     assert ("started" not in done.stdout) == is_copy
 
 

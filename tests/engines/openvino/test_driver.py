@@ -56,14 +56,7 @@ def test_a_precision_is_computed_in_or_refused(precision: str) -> None:
     assert (result.outputs == run(DIGITS, DIGIT).outputs) == (precision == "float32")
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        *({"multithread": 1}, {"cpu_default": True}, {"thread": 2, "const_shape": True}),
-        {"engine_option": ("INFERENCE_NUM_THREADS=1", "ENABLE_CPU_PINNING=NO")},
-    ],
-    ids=str,
-)
+@each_row("engines/openvino/driver/one thread")
 def test_one_thread_is_what_is_asked_for(options: dict[str, Any]) -> None:
     result = run(DIGITS, DIGIT, **options, iter=3)
     assert result.status == "ok", result.failure
