@@ -3,7 +3,8 @@
     LarError             exit code 4   the engine, or lar, failed
     ├── CheckFailed      exit code 1   a check that the user asked for failed
     ├── UsageError       exit code 2   a flag, a file or an input is wrong
-    │   └── DumpError                  a dump is missing, damaged, or not a dump
+    │   ├── DumpError                  a dump is missing, damaged, or not a dump
+    │   └── WrongContent               a text is not what lar wrote
     ├── EngineMissing    exit code 3   the engine is not installed
     ├── OutOfTime        exit code 124 past the deadline, or hanging
     └── Interrupted      exit code 130 the user ended the run
@@ -97,6 +98,10 @@ class UsageError(LarError):
 
 class DumpError(UsageError):
     """A dump that is missing or damaged, or a file that is not a dump."""
+
+
+class WrongContent(UsageError, ValueError):
+    """A text that is not JSON, or not a record in a format that this lar reads."""
 
 
 class EngineMissing(LarError):

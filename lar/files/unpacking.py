@@ -66,9 +66,8 @@ def check_zip(
     Raises:
         UsageError: the archive is refused.
     """
-    unpacked_bytes = sum(member.file_size for member in archive.infolist())
-    check_unpacked(unpacked_bytes, size, name, error=error, flag=flag)
-    if any(member.compress_type not in (0, 8) for member in archive.infolist()):  # plain, deflated
+    check_unpacked(sum(it.file_size for it in archive.filelist), size, name, error=error, flag=flag)
+    if any(member.compress_type not in (0, 8) for member in archive.filelist):  # plain, deflated
         raise error("is not packed as NumPy packs", "use numpy.savez", flag=flag, subject=name)
 
 

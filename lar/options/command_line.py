@@ -23,6 +23,7 @@ from lar.options.table import (
     CUDA,
     FLAGS,
     INPUT,
+    KEYWORDS,
     OPTIONS,
     option_of,
     values_of,
@@ -88,15 +89,16 @@ def join_options(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str,
 def parse_values(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
     """Parse the values of options by key; a value is a text or a Python value such as a number.
 
-    `others` are the keyword arguments of the Python function that are no options. The message for
-    an unknown option may suggest one of these keyword arguments.
+    `others` are the keyword arguments of the Python function that are no options of a run. If such
+    a keyword argument is in `KEYWORDS`, its value may be given too. The message for an unknown
+    option may suggest one of `others`.
 
     Raises:
         UsageError: an option is unknown, or does not accept its value.
     """
     values: dict[str, Any] = {}
     for key, value in given.items():
-        option = option_of(key)
+        option = option_of(key) or (KEYWORDS.get(key) if key in others else None)
         if option is None:
             near = suggest_flag(key.rstrip("_"), (*BY_KEY, *BY_ALIAS, *others))
             problem = f"unknown option {key!r}" + (f"; {near}" if near else "")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 COUNT = Value(values.parse_count, "N")
 THREADS = Value(values.parse_threads, "N")
 SECONDS = Value(values.parse_duration, "S")
+ERROR = Value(values.parse_error, "E")
 NAME = Value(str, "NAME")
 READ_FILE = Value(values.parse_path, "FILE", reads=True)
 NEW_FILE = Value(values.parse_path, "FILE", writes="file")
@@ -209,19 +210,13 @@ MULTI_THREAD_CORE_IDS = Option(
     "bind each thread of the engine to one of these CPU cores; give a core for each thread",
 )
 THREAD = Option(
-    "thread",
-    THREADS,
-    "run N copies of the model at once, each in its own thread",
-    alias="runners",
+    "thread", THREADS, "run N copies of the model at once, each in its own thread", alias="runners"
 )
 SHARE_PARAM_MEM = Switch(
     "share_param_mem",
     "map the weights from the model file, so that the copies of --thread share the same memory",
 )
-NO_SPINNING = Switch(
-    "no_spinning",
-    "let idle threads sleep at once instead of polling for work",
-)
+NO_SPINNING = Switch("no_spinning", "let idle threads sleep at once instead of polling for work")
 NO_ARENA = Switch("no_arena", "return freed memory to the system at once instead of keeping it")
 PROVIDER = Option(
     "provider",
@@ -238,8 +233,7 @@ STREAMS = Option(
     "streams", THREADS, "divide the threads into N groups, each of which computes one request"
 )
 NO_TF32 = Switch(
-    "no_tf32",
-    "on a CUDA device, multiply float32 numbers without rounding them to TF32",
+    "no_tf32", "on a CUDA device, multiply float32 numbers without rounding them to TF32"
 )
 
 # Layouts of convolutions
@@ -529,6 +523,13 @@ COMMON: tuple[Option[Any], ...] = (
 BY_KEY: Mapping[str, Option[Any]] = {option.key: option for option in OPTIONS}
 BY_ALIAS: Mapping[str, Option[Any]] = {option.alias: option for option in OPTIONS if option.alias}
 FLAGS: tuple[str, ...] = tuple(flag for option in OPTIONS for flag in option.flags)
+
+# The keyword arguments of functions in Python that are flags of `lar compare`, `bench` and `tune`.
+KEYWORDS: Mapping[str, Option[Any]] = {
+    **{key: Option(key, ERROR, "") for key in ("rtol", "atol", "max_error", "tolerance")},
+    **{key: Option(key, SECONDS, "", default=120.0) for key in ("budget", "budget_seconds")},
+    "margin": Option("margin", Value(values.parse_share, "SHARE"), "", default=0.01),
+}
 
 LAYOUTS: tuple[Switch, ...] = (
     *(ENABLE_NCHW4, ENABLE_CHWN4, ENABLE_NCHW44, ENABLE_NCHW44_DOT, ENABLE_NCHW88),

@@ -154,6 +154,6 @@ def read_bench(data: bytes | str) -> BenchResult:
     """Decode a result of `lar bench --json`, in any format that lar has ever written.
 
     Raises:
-        ValueError: the text is not JSON, or not a bench in a format that this lar reads.
+        UsageError: the text is not JSON, or not a bench in a format that this lar reads.
     """
     return record_of_format(data, BenchResult)

@@ -376,7 +376,7 @@ def read_comparison(data: bytes | str) -> Comparison:
     """Decode a comparison that `--report FILE.json` wrote, in any format that lar has ever written.
 
     Raises:
-        ValueError: the text is not JSON, or not a comparison in a format that this lar reads.
+        UsageError: the text is not JSON, or not a comparison in a format that this lar reads.
     """
     return record_of_format(data, Comparison)
 
@@ -385,6 +385,6 @@ def read_comparison_of_sides(data: bytes | str) -> ComparisonOfSides:
     """Decode a comparison of several sides that `--report FILE.json` wrote.
 
     Raises:
-        ValueError: the text is not JSON, or not a comparison in a format that this lar reads.
+        UsageError: the text is not JSON, or not a comparison in a format that this lar reads.
     """
     return record_of_format(data, ComparisonOfSides)

@@ -10,6 +10,8 @@ from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, f
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lar.errors import WrongContent
+
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
 else:
@@ -21,6 +23,7 @@ else:
 R = TypeVar("R")
 E = TypeVar("E", bound="Encodable")
 
+HINT = "give the content of a file that lar wrote as JSON, not the path of the file"
 PART = 4096  # the most numbers of a column that become Python objects at once
 
 
@@ -189,28 +192,28 @@ def record_from_json(data: bytes | str, record_type: type[R]) -> R:
     """Decode JSON into a record.
 
     Raises:
-        ValueError: the text is not JSON, or does not fit this record.
+        WrongContent: the text is not JSON, or does not fit this record.
     """
     import msgspec
 
     try:
         return msgspec.json.decode(data, type=record_type)
-    except msgspec.MsgspecError as error:
-        raise ValueError(str(error)) from None
-    except RecursionError:
-        raise ValueError("JSON is malformed: it is nested too deeply") from None
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+        is_deep = isinstance(error, RecursionError)
+        problem = "JSON is malformed: it is nested too deeply" if is_deep else str(error)
+        raise WrongContent(problem, HINT) from None
 
 
 def record_of_format(data: bytes | str, record_type: type[E]) -> E:
     """Decode JSON that contains the name of a record's format.
 
     Raises:
-        ValueError: the text is not JSON, has another format, or does not fit this record.
+        WrongContent: the text is not JSON, has another format, or does not fit this record.
     """
     record: E | None = None
-    with suppress(ValueError):
+    with suppress(WrongContent):
         record = record_from_json(data, record_type)
     found, wanted = (record or record_from_json(data, Encodable)).format, record_type.format
     if found and found != wanted:
-        raise ValueError(f"format {found!r} is not {wanted!r}")
+        raise WrongContent(f"format {found!r} is not {wanted!r}", HINT)
     return record or record_from_json(data, record_type)  # its error says what does not fit

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from lar.errors import LarError, format_message, kind_of_error
+from lar.errors import LarError, WrongContent, format_message, kind_of_error
 from lar.records.record import NO_NUMBERS, Encodable, Numbers, Record, ShortRecord, record_of_format
 from lar.records.summary import Rank, Summary
 
@@ -73,8 +73,7 @@ def format_shape(shape: Sequence[int | None], axes: Sequence[str] = ()) -> str:
 
     An axis of any size is written as its name, or as `?` if it has no name.
     """
-    names = axes or ("",) * len(shape)
-    sizes = zip(shape, names, strict=True)
+    sizes = zip(shape, axes or ("",) * len(shape), strict=True)
     return "{" + ",".join(name or "?" if size is None else str(size) for size, name in sizes) + "}"
 
 
@@ -628,8 +627,7 @@ class Samples(Record):
         """Return the samples of one runner."""
         if not self.runner:
             return self if runner == 0 else Samples()
-        own = slice(bisect_left(self.runner, runner), bisect_right(self.runner, runner))
-        return self.part(own)
+        return self.part(slice(bisect_left(self.runner, runner), bisect_right(self.runner, runner)))
 
 
 # The columns of samples that hold measured numbers.
@@ -873,7 +871,7 @@ def read_result(data: bytes | str) -> RunResult:
     """Decode a result that `--json` wrote, in any format that lar has ever written.
 
     Raises:
-        ValueError: the text is not JSON, or is not a result in a format that this lar reads, or has
+        UsageError: the text is not JSON, or is not a result in a format that this lar reads, or has
             values that no run can have.
     """
     return check_result(record_of_format(data, RunResult))
@@ -883,19 +881,19 @@ def check_result(result: RunResult) -> RunResult:
     """Check that a run can have this result, and return the result unchanged.
 
     Raises:
-        ValueError: the result has too many copies of the model, an impossible percentile, columns
+        WrongContent: the result has too many copies of the model, an impossible percentile, columns
             of samples of different lengths, or a time that is negative or infinite.
     """
     copies = result.spec.settings.get("thread", 1)
     if type(copies) is not int or not 0 < copies <= MOST_COPIES:
-        raise ValueError(f"it has {copies} copies of the model")
+        raise WrongContent(f"it has {copies} copies of the model")
     if not all(0 < rank < 100 for rank in result.spec.percentiles):
-        raise ValueError("one of its percentiles is not between 0 and 100")
+        raise WrongContent("one of its percentiles is not between 0 and 100")
     for samples in (result.warmup, result.samples):
         if not {*map(len, vars(samples).values())} <= {0, len(samples.end_to_end)}:
-            raise ValueError("its samples have columns of several lengths")
+            raise WrongContent("its samples have columns of several lengths")
         if not all(0 <= seconds < math.inf for seconds in samples.end_to_end):
-            raise ValueError("one of its times is negative or infinite")
+            raise WrongContent("one of its times is negative or infinite")
     return result
 
 

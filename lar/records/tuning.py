@@ -257,7 +257,7 @@ def read_tune(data: bytes | str) -> TuneResult:
     """Decode a result of `lar tune --json`.
 
     Raises:
-        ValueError: the text is not JSON, or not a result of a search in a format that this lar
+        UsageError: the text is not JSON, or not a result of a search in a format that this lar
             reads.
     """
     return record_of_format(data, TuneResult)

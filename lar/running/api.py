@@ -6,6 +6,7 @@ code or from lar itself, lar writes the arrays to files for the worker.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -15,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from lar.errors import UsageError, writing
+from lar.errors import UsageError, one_line, writing
 from lar.files.work_folders import work_folder
 from lar.inputs import Array
 from lar.options.command_line import parse_values
@@ -49,6 +50,9 @@ class GivenInputs:
         """Write arrays into the folder, which is made if it is missing.
 
         The folder must exist as long as a worker may read the arrays.
+
+        Raises:
+            UsageError: a value cannot be an input.
         """
         self.names = {} if inputs is None else {"--input": "inputs"}
         self.items: tuple[str, ...] = ()
@@ -58,11 +62,9 @@ class GivenInputs:
             if isinstance(source, (str, Path)):
                 place = str(source)
             else:
-                import numpy as np
-
                 folder.mkdir(exist_ok=True)
                 place = str(folder / f"{len(self.items)}.npy")
-                np.save(place, np.asarray(source))
+                save_array(source, name, place)
                 call = f"the array given for {name!r}" if name else "the array given"
                 self.names |= {place: call, prefix + place: prefix + call}
             self.items += (prefix + place,)
@@ -71,6 +73,23 @@ class GivenInputs:
         """Add the items to a run's options, before items that the option `input` already has."""
         if self.items:
             options["input"] = [*self.items, *(options.get("input") or [])]
+
+
+def save_array(source: object, name: str, place: str) -> None:
+    """Write a value from Python code to a .npy file; `name` is empty if no input is named.
+
+    Raises:
+        UsageError: the value cannot be an input: it has neither numbers nor texts, or it is a
+            single number, which does not say what input it is for.
+    """
+    import numpy as np
+
+    with contextlib.suppress(TypeError, ValueError):
+        array, is_bare = np.asarray(source), not name and isinstance(source, (int, float))
+        if not is_bare and (array.dtype != object or {*map(type, array.flat)} == {str}):
+            return np.save(place, array)
+    problem = f"{one_line(repr(source))[:80]} is neither an array nor a file"
+    raise UsageError(problem, "give an array, such as numpy.ones(3)", flag="inputs", subject=name)
 
 
 def with_names(spec: RunSpec, names: Mapping[str, str]) -> RunSpec:

@@ -28,7 +28,8 @@ from lar.measurement.differences import (
 )
 from lar.measurement.machine import read_machine, read_model_file
 from lar.measurement.summary import summarize
-from lar.options.command_line import join_options, parse_values
+from lar.options.command_line import join_options, parse_value, parse_values
+from lar.options.table import KEYWORDS
 from lar.records.bench import BenchResult, Stop, VariantResult
 from lar.records.run import Failure, RunContext, RunSpec
 from lar.records.summary import Difference
@@ -82,8 +83,8 @@ def bench(
     vary: Mapping[str, object] | Sequence[str] | str = (),
     inputs: Inputs | None = None,
     baseline: str | None = None,
-    budget_seconds: float = 120.0,
-    margin: float = 0.01,
+    budget_seconds: float | str = 120.0,
+    margin: float | str = 0.01,
     keep_outputs: bool = False,
     **options: Any,
 ) -> BenchResult:
@@ -97,9 +98,9 @@ def bench(
         inputs: the inputs of all variants, in a form that `lar.run` accepts.
         baseline: the name of the variant with which all other variants are compared; the default is
             the first variant.
-        budget_seconds: how long to measure at most.
-        margin: stop when the measurements are precise enough to show a change of this size; 0.01 is
-            1 %.
+        budget_seconds: how long to measure at most: a number of seconds, "90s" or "2m".
+        margin: stop when the measurements are precise enough to show a change of this size, such as
+            0.01 or "1%".
         keep_outputs: keep the outputs of each variant in its `arrays`.
         options: the flags of `lar run` by key, for all variants.
 
@@ -119,8 +120,8 @@ def bench(
         result = run_bench(
             variants,
             find_baseline(variants, baseline),
-            budget_seconds=budget_seconds,
-            margin=margin,
+            budget_seconds=parse_value(KEYWORDS["budget_seconds"], budget_seconds),
+            margin=parse_value(KEYWORDS["margin"], margin),
             names=given.names,
             keep_outputs=keep_outputs,
         )
@@ -236,7 +237,6 @@ class Campaign:
         Unpacked testcases stay on disk until `stack` is closed.
         """
         read = functools.cache(read_model_file)
-        base = self.baseline.variant.spec
         for entry in self.entries:
             try:
                 entry.prepare(names, read, stack)
@@ -244,7 +244,7 @@ class Campaign:
                 entry.spec, entry.failure = None, Failure.of(error)
             if entry.spec is not None:
                 place = Path(self.player.folder, f"inputs-{entry.number}")
-                entry.feed(inputs_as_for(base, entry.spec, place))
+                entry.feed(inputs_as_for(self.baseline.variant.spec, entry.spec, place))
 
     def run(self) -> Stop:
         """Play rounds until no further round is needed, and return why the bench ended."""

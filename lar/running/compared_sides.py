@@ -415,8 +415,7 @@ class SideRuns:
             return replace(spec, inputs=given.items), ""
         last = self.specs[max(self.specs)]
         inputs = inputs_like(last, spec, folder) if last.model != spec.model else ()
-        source = describe_source(last.fill, last.seed) if inputs else ""
-        return replace(spec, inputs=inputs), source
+        return replace(spec, inputs=inputs), describe_source(last.fill, last.seed) if inputs else ""
 
     def operators_of(self, number: int) -> Operators | str:
         """Return an object that runs single operators of a side, or why this is impossible.
@@ -650,12 +649,12 @@ def read_keywords(given: Mapping[str, Any]) -> Asked:
         UsageError: a keyword is unknown, or has a wrong value.
     """
     own = {it.name for it in fields(Asked)} - {"tolerance", "options"}
-    tolerances = {it.name for it in fields(Tolerance)}
-    options = {key: value for key, value in given.items() if key not in own | tolerances}
-    parse_values(options, (*own, *tolerances))
+    limits = {it.name for it in fields(Tolerance)}
+    options = {key: value for key, value in given.items() if key not in own}
+    parsed = parse_values(options, (*own, *limits))
     asked = Asked(
-        tolerance=Tolerance(**{key: given[key] for key in tolerances & given.keys()}),
-        options={key: value for key, value in options.items() if is_set(value)},
+        tolerance=Tolerance(**{key: parsed[key] for key in limits & parsed.keys()}),
+        options={key: it for key, it in options.items() if is_set(it) and key not in limits},
         **{key: given[key] for key in own & given.keys()},
     )
     if asked.only not in get_args(Only):

@@ -37,11 +37,7 @@ TENSORS = (table.BIN_IO_DUMP, table.BIN_OUT_DUMP)  # options whose folder gets a
 
 
 def plan_run(
-    model: str,
-    values: Mapping[str, Any],
-    *,
-    began: float | None = None,
-    elsewhere: bool = False,
+    model: str, values: Mapping[str, Any], *, began: float | None = None, elsewhere: bool = False
 ) -> RunSpec:
     """Return the spec of a run: choose the engine and the driver that honour all options.
 
@@ -200,8 +196,7 @@ def stack_in(values: Mapping[str, Any], items: Items) -> Items:
     """
     if not items and not table.BATCH_SIZE.is_given(values):
         items = find_items(values["input"], with_arrays=True)
-    has_files = any(inputs for _, inputs in items)
-    return () if has_files or table.LABELS.is_given(values) else items
+    return () if any(files for _, files in items) or table.LABELS.is_given(values) else items
 
 
 def is_of_one_run(spec: RunSpec, began: float | None) -> bool:
@@ -217,9 +212,8 @@ def is_of_one_run(spec: RunSpec, began: float | None) -> bool:
     from lar.records.run import RunContext
     from lar.running.isolation import info_of
 
-    context = RunContext() if began is None else RunContext(began=began)
     try:
-        infos = info_of(spec, context).inputs
+        infos = info_of(spec, RunContext() if began is None else RunContext(began=began)).inputs
     except LarError:
         if spec.items:
             raise

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lar.engines import engine_named
+from lar.datasets.testcases import source_of
+from lar.engines import engine_for, engine_named
+from lar.engines.formats import read_head
 from lar.errors import LarError, UsageError, count_of
-from lar.files.input_file import check_input
 from lar.options.command_line import join_options, parse_values, split_command, text_of
 from lar.options.option import Option, flag_of, is_set
 from lar.options.suggestions import suggest_flag
@@ -176,7 +177,7 @@ def make_variants(
     machine.
 
     Raises:
-        UsageError: a flag or a value is wrong, or no variant can be run.
+        UsageError: a flag, a value or a model file is wrong, or no variant can be run.
         EngineMissing: all variants need engines that are not installed.
     """
     shared = {key: value for key, value in options.items() if is_set(value)}
@@ -186,11 +187,11 @@ def make_variants(
         for model, own in map(split_spec, specs)
         for varied in itertools.product(*([(it.key, value) for value in it.values] for it in axes))
     ]
-    for _, own in given:
+    for model, own in given:
         parse_values(own)
+        check_file(model, {**shared, **own})
     texts = [{"model": model, **texts_of(own)} for model, own in given]
-    columns = varying_keys(texts, axes)
-    values = [{key: each.get(key, "") for key in columns} for each in texts]
+    values = [{key: each.get(key, "") for key in varying_keys(texts, axes)} for each in texts]
     variants = [
         plan_variant(Variant(name, model, join_options(shared, own), each), elsewhere=elsewhere)
         for name, (model, own), each in zip(name_variants(values), given, values, strict=True)
@@ -204,17 +205,31 @@ def split_spec(text: str) -> tuple[str, dict[str, Any]]:
     """Return the model and the options of a string such as "model.mge --cpu".
 
     Raises:
-        UsageError: the model does not exist, or an argument is not a flag that may vary.
+        UsageError: the name of the model is empty, or an argument is not a flag that may vary.
     """
-    if os.path.exists(text) or not re.search(r"\s", text):
-        return text, {}
-    model, options = split_command(text)
+    model, options = text, dict[str, Any]()
+    if re.search(r"\s", text) and not os.path.exists(text):
+        model, options = split_command(text)
     if not model:
         raise UsageError("the model's name is empty", "give the path of a model file")
     for key in options:
         known_option(key, flag_of(key))
-    check_input(model)
     return model, options
+
+
+def check_file(model: str, options: Mapping[str, Any]) -> None:
+    """Refuse a model that is missing or is no model file, before anything is measured.
+
+    If an option names an engine, or a settings file that may name an engine, the file may have any
+    suffix.
+
+    Raises:
+        UsageError: the file is missing, empty, unreadable, or not a model that lar knows.
+    """
+    path = Path(source_of(model).model)
+    read_head(path)
+    if not (options.get("engine") or options.get("settings")):
+        engine_for(path, None)
 
 
 def texts_of(options: Mapping[str, Any]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import math
 import os
@@ -12,23 +11,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, starmap
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from lar import __version__
 from lar.engines.listener import Listener
-from lar.errors import LarError, UsageError
+from lar.errors import LarError
 from lar.files.work_folders import work_folder
-from lar.options.values import parse_duration
+from lar.options.command_line import parse_value
+from lar.options.option import Option, Value, Word
+from lar.options.table import KEYWORDS
 from lar.records.comparison import Tolerance
 from lar.records.goals import Allowed, Objective
 from lar.records.run import Failure, RunResult, RunSpec
-from lar.records.tuning import (
-    BASELINE,
-    Candidate,
-    Ending,
-    RankedCandidate,
-    TuneRequest,
-)
+from lar.records.tuning import BASELINE, Candidate, Ending, RankedCandidate, TuneRequest
 from lar.running.api import GivenInputs, Inputs, with_names
 from lar.running.bench import check_keys
 from lar.running.rounds import inputs_as_for
@@ -50,6 +45,12 @@ START_FACTOR = 8.0
 # The tolerance for float16 and bfloat16, if the user allows them. `lar compare` explains more by
 # the rounding of each layer; here the outputs alone are known.
 REDUCED = Tolerance(rtol=1e-2)
+
+OBJECTIVE: Option[Any] = Option("objective", Word(*get_args(Objective)), "", default="latency")
+ALLOW, ENGINES = (
+    Option[Any](key, Value(str.strip, "NAME", known), "", repeatable=True, joined_by=",")
+    for key, known in (("allow", get_args(Allowed)), ("engines", ()))
+)
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,8 @@ def tune(
     engines: Sequence[str] = (),
     objective: Objective = "latency",
     allow: Sequence[Allowed] = (),
-    tolerance: float | None = None,
-    margin: float = 0.01,
+    tolerance: float | str | None = None,
+    margin: float | str = 0.01,
     **options: Any,
 ) -> Tuning:
     """Search for the settings that make a model fastest and keep its outputs right.
@@ -89,13 +90,13 @@ def tune(
         budget: how long to search at most: a number of seconds, "90s" or "2m". All searches with
             one session share the budget.
         space: one of `quick` and `full`, or a file that lists what to try.
-        engines: the names of the engines to try. If `engines` is empty, each model has its default
+        engines: the engines to try, by name. If `engines` is empty, each model has its default
             engine.
         objective: what to minimise.
         allow: what may be tried beyond the engines' own options.
         tolerance: how far outputs may be from the plain run's, as |a - e| / max(|a|, |e|, 1).
         margin: the search ends when no remaining candidate can win by this share of the time, such
-            as 0.01.
+            as 0.01 or "1%".
         options: the flags of `lar run` by key, for all candidates.
 
     Returns:
@@ -114,14 +115,14 @@ def tune(
         fed = GivenInputs(inputs, folder / "inputs")
         fed.add_to(options)
         asked = TuneRequest(
-            objective=objective,
+            objective=parse_value(OBJECTIVE, objective),
             extent=space,
-            budget_seconds=seconds_in(budget),
-            margin=margin,
-            allowed=tuple(allow),
-            tolerance=tolerance,
+            budget_seconds=parse_value(KEYWORDS["budget"], budget),
+            margin=parse_value(KEYWORDS["margin"], margin),
+            allowed=tuple(parse_value(ALLOW, allow or ())),
+            tolerance=parse_value(KEYWORDS["tolerance"], tolerance),
         )
-        request = make_request(given, options, asked, engines)
+        request = make_request(given, options, asked, parse_value(ENGINES, engines or ()))
         place = os.fspath(session) if session is not None else str(folder / "session")
         found = search_with(request, place, folder, given=fed)
     except BaseException:
@@ -133,18 +134,6 @@ def tune(
     if found.ending == "interrupted":
         raise KeyboardInterrupt
     return found
-
-
-def seconds_in(budget: float | str) -> float:
-    """Return the seconds of a budget.
-
-    Raises:
-        UsageError: the budget is not a duration.
-    """
-    try:
-        return parse_duration(str(budget))
-    except argparse.ArgumentTypeError as error:
-        raise UsageError(str(error), 'give a text such as "90s" or "2m"', flag="budget") from None
 
 
 def search_with(

@@ -552,8 +552,7 @@ class Execution:
             if stopping.warmup_seconds is not None:
                 self.copies.run(stopping.warmup_room, seconds=stopping.warmup_seconds)
             if stopping.settle:
-                most = WARMUP_SHARE * (stopping.max_seconds or 0)
-                self.settled = warm_up(self.copies, most)
+                self.settled = warm_up(self.copies, WARMUP_SHARE * (stopping.max_seconds or 0))
 
     def iterate(self, feeds: Iterable[NumberedFeed]) -> None:
         """Run the timed iterations of each feed."""

@@ -18,7 +18,6 @@ from lar.records.comparison import Comparison, Only
 from tests.comparison.handmade import Step, dump_of
 from tests.comparison.known_engines import compare_dumps, verdict_of
 from tests.dumps.blocked_tensors import to_blocked
-from tests.refusals import refused
 
 Array = npt.NDArray[Any]
 RANDOM = np.random.default_rng(0)
@@ -80,7 +79,6 @@ def test_only_is_a_flag_and_a_keyword(tmp_path: Path) -> None:
     assert main(["compare", *sides, "--only", "outputs"]) == 1
     assert main(["compare", *sides, "--only", "inputs"]) == 2
     assert lar.compare(*sides, only="outputs").only == "outputs"
-    refused("--only: 'all' is neither outputs nor common", lar.compare, *sides, only="all")
 
 
 def test_a_part_of_a_dump_is_compared_with_the_whole() -> None:

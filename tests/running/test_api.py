@@ -15,10 +15,12 @@ import pytest
 import lar
 from lar.errors import LarError, OutOfTime
 from lar.records.run import RunContext
+from lar.running import worker_process
 from lar.running.isolation import find_devices, info_of
 from lar.running.plan import plan_run
 from tests.command_lines import ROOT, run_python
 from tests.conftest import WriteScript
+from tests.refusals import refused
 from tests.running.isolated_runs import finished, known
 from tests.tables import each_row
 
@@ -200,11 +202,19 @@ def test_a_run_that_failed_has_no_arrays(write_script: WriteScript) -> None:
     assert result.arrays == {}
 
 
-@each_row("running/cases/misspelt keywords")
-def test_a_misspelt_keyword_names_the_nearest(call: str, keyword: str, meant: str) -> None:
-    needed = ("x", "y") if call == "compare" else ("x",)
-    with pytest.raises(lar.UsageError, match=f"{keyword!r}; did you mean {meant!r}"):
-        getattr(lar, call)(*needed, **{keyword: 1})
+@each_row("running/cases/refused calls")
+def test_a_wrong_call_is_refused_before_anything_runs(
+    call: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_process, "start_python", None)
+    names = {"lar": lar, "x": np.zeros(3, np.float32), "m": ROOT / "models/digits_cnn.onnx"}
+    error = refused("", eval, call, names)
+    assert said in f"{error.message}; {error.hint}"
+
+
+@each_row("running/cases/accepted calls")
+def test_values_may_be_given_as_they_are_typed(write_script: WriteScript, call: str) -> None:
+    assert eval(call, {"lar": lar, "x": np.ones(3, np.float32), "s": write_script()})
 
 
 def test_help_shows_what_a_function_takes() -> None:

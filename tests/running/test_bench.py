@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +38,6 @@ def verdicts(bench: BenchResult) -> list[str]:
 def agreements(bench: BenchResult) -> list[str]:
     found = [each.output_difference for each in bench.variants]
     return [each.agreement if each else "" for each in found]
-
-
-@pytest.mark.parametrize("call", [lar.bench, lar.tune])
-def test_without_a_model_there_is_nothing_to_run(call: Callable[[list[str]], object]) -> None:
-    with pytest.raises(lar.UsageError) as caught:
-        call([])
-    assert caught.value.message == "no model is given"
 
 
 def test_the_slower_one_is_slower(write_script: WriteScript) -> None:

@@ -106,10 +106,7 @@ def test_candidates_that_crash_or_hang_are_rows(write_script: WriteScript) -> No
     assert all("nchw44 +" not in name for name in statuses)
 
 
-def test_errors_of_python_code_name_the_keyword(write_script: WriteScript) -> None:
-    model = write_script()
-    refused("'budgets'; did you mean 'budget'", lar.tune, model, budgets=1)
-    refused("budget: 'soon' is not a time", lar.tune, model, budget="soon")
+def test_a_plain_run_that_fails_is_an_error(write_script: WriteScript) -> None:
     with pytest.raises(lar.LarError, match="the plain run"):
         lar.tune(write_script(faults=[{"at": "start", "do": "raise"}]), budget=5)
 
