@@ -104,11 +104,7 @@ def write_packed(
     from lar.running.steps import check_place, deliver, folder_beside
 
     with writing(place, "-o"):
-        if kind == "folder" and place.is_dir() and any(place.iterdir()):
-            raise UsageError(
-                "the folder is not empty", "give a new folder", flag="-o", subject=place
-            )
-        check_place(place, "-o", kind, False)
+        check_place(place, "-o", kind)
         refuse_clashes([Place(spec.model, what="the model"), Place(str(place), "-o")], read)
         with folder_beside(place, kind, "-o") as folder:
             written = Path(folder) / "written"
@@ -192,7 +188,7 @@ def read_lists(data: Sequence[str]) -> list[str]:
     for text in data:
         lines = [text]
         if text.startswith("@"):
-            lines = [*filter(None, read_lines(text[1:], "-d @LIST", what="list"))]
+            lines = [*filter(None, read_lines(text[1:], "-d @LIST", what="list", entry="testcase"))]
         if not lines:
             raise UsageError("is empty", "write one testcase on each line", flag=f"-d {text}")
         found += lines

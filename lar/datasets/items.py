@@ -153,7 +153,9 @@ def stack_in(parts: Sequence[str]) -> int:
     return count if 1 < count <= MOST_ITEMS else 0
 
 
-def read_lines(path: str | os.PathLike[str], flag: str = "", what: str = "file") -> list[str]:
+def read_lines(
+    path: str | os.PathLike[str], flag: str = "", what: str = "file", entry: str = "item"
+) -> list[str]:
     """Return the lines of a text file without the white space around them.
 
     Raises:
@@ -162,7 +164,8 @@ def read_lines(path: str | os.PathLike[str], flag: str = "", what: str = "file")
     try:
         text = read_input(path, flag, what=what, limit=MOST_TEXT_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError:
-        problem, hint = "cannot be read: it is not UTF-8 text", "save it as UTF-8"
+        problem = "cannot be read: it is not UTF-8 text"
+        hint = f"give a text file in UTF-8, with one {entry} on each line"
         raise UsageError(problem, hint, flag=flag, subject=path) from None
     # Not `splitlines`: names may hold characters that Unicode counts as line ends.
     return [line.strip() for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")]

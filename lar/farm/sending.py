@@ -160,7 +160,7 @@ class Sending:
                 except ValueError:
                     raise LarError("the worker has sent a damaged profile", subject=path) from None
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-            with OutputFile(path, "") as file:
+            with OutputFile(path, "", is_text=False) as file:
                 file.write(content)
         return self.name_all(answer.value, answer.root)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from lar.errors import UsageError
 from lar.options.option import Option, flag_of, is_set
-from lar.options.suggestions import suggest_flag
+from lar.options.suggestions import SWITCH, hint_after, suggest_flag
 from lar.options.table import (
     ADDED,
     BY_ALIAS,
@@ -50,10 +50,10 @@ def parse_words(words: Iterable[str]) -> dict[str, Any]:
         UsageError: a word is not a flag, or a flag is unknown or lacks its value.
     """
     values: dict[str, Any] = {}
-    left = iter(words)
+    before, left = "", iter(words)
     for word in left:
         if not word.startswith("--"):
-            raise UsageError(f"{word!r} is one argument too many", "flags begin with --")
+            raise UsageError(f"{word!r} is one argument too many", hint_after(before, word))
         name, equals, value = word[2:].partition("=")
         if name.startswith("cuda"):  # the value of --cuda is optional and follows a colon
             name, _, number = name.partition(":")
@@ -62,7 +62,10 @@ def parse_words(words: Iterable[str]) -> dict[str, Any]:
         if option is None:
             hint = suggest_flag(flag_of(name), FLAGS) or "`lar run --help all` lists the flags"
             raise UsageError(f"unknown flag {flag_of(name)}", hint)
+        before = word if option.parse is None or option is CUDA else ""
         if option.parse is None:
+            if equals:
+                raise UsageError(SWITCH, "leave its value out", flag=option.flag)
             values[option.key] = True
             continue
         value = value if equals else next(left, "")
@@ -136,7 +139,8 @@ def parse_once(option: Option[Any], value: Any) -> Any:
     try:
         parsed = option.parse(typed_text(option, value))
     except argparse.ArgumentTypeError as error:
-        raise UsageError(str(error), flag=option.flag) from None
+        hint = f"`lar run --help {option.flag[2:]}` says what it takes"
+        raise UsageError(str(error), hint, flag=option.flag) from None
     if option.choices and parsed not in option.choices:
         problem = f"{parsed!r} is not one of its values"
         raise UsageError(problem, f"it takes {', '.join(option.choices)}", flag=option.flag)
@@ -156,7 +160,8 @@ def typed_text(option: Option[Any], value: Any) -> str:
         return ",".join(typed_text(option, each) for each in value)
     if isinstance(value, (str, os.PathLike, int, float)) and not isinstance(value, bool):
         return str(value)
-    hint = f"give what would be typed: {option.key}={option.metavar or option.choices[0]!r}"
+    example = option.metavar.strip("[:]") or option.choices[0]
+    hint = f"give what would be typed: {option.key}={example!r}"
     raise UsageError(f"takes a text, a number or a path, not {value!r:.80}", hint, flag=option.flag)
 
 

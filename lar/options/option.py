@@ -158,7 +158,7 @@ class Option(Generic[T]):
     def usage(self) -> str:
         """The flag and the name of its value, such as `--fast-run-algo-policy FILE`."""
         value = self.metavar or "|".join(self.choices)
-        return f"{self.flag}{'' if value.startswith(':') else ' '}{value}" if value else self.flag
+        return f"{self.flag}{'' if value.startswith('[:') else ' '}{value}" if value else self.flag
 
     @property
     def by_engine(self) -> bool:

@@ -6,6 +6,8 @@ import functools
 import os
 from collections.abc import Collection, Iterable, Mapping
 
+SWITCH = "is a switch, which takes no value"
+
 
 @functools.cache
 def other_runners() -> Mapping[str, str]:
@@ -36,6 +38,14 @@ def suggest_flag(word: str, flags: Iterable[str]) -> str:
     found = found if is_flag else found.lstrip("-").replace("-", "_")
     near = found if found in known else nearest_spelling(word, known)
     return f"did you mean {near if is_flag else repr(near)}?" if near else ""
+
+
+def hint_after(flag: str, word: str) -> str:
+    """Return the hint for a word that is neither a flag nor the value of the flag before it."""
+    if flag == "--cuda" and (number := word.removeprefix(":")).isdigit():
+        return f"write --cuda:{number}"
+    is_switch = flag.startswith("--") and "=" not in flag
+    return f"{flag} {SWITCH}" if is_switch else "flags begin with --"
 
 
 def nearest_spelling(word: str, known: Collection[str]) -> str:
