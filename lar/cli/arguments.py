@@ -24,7 +24,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from lar import cli
 from lar.cli import COMMANDS, load_command
@@ -221,8 +221,8 @@ class Parser(argparse.ArgumentParser):
     ) -> tuple[Any, list[str]]:
         """Parse arguments; a flag with an optional number takes only a numeric argument as value.
 
-        If an argument is refused, unknown flags are returned all the same: they are the likely
-        cause of a missing argument.
+        If a flag is unknown, only the unknown flags are returned: they are the likely cause of
+        other errors, such as a missing argument.
         """
         words = [*(sys.argv[1:] if args is None else args)]
         for place, (word, after) in enumerate(pairwise([*words, ""])):
@@ -230,33 +230,28 @@ class Parser(argparse.ArgumentParser):
             if action is not None and action.nargs == "?" and isinstance(action.const, float):
                 is_number = re.fullmatch(r"-?[0-9.]+%?", after)
                 words[place] = word if is_number else f"{word}={action.const:g}"
-        try:
-            return super().parse_known_args(words, namespace)
-        except UsageError:
-            if unknown := [*self.find_unknown(words)]:
-                return argparse.Namespace(parser=self), unknown
-            raise
+        if unknown := [*self.find_unknown(words)]:
+            return argparse.Namespace(parser=self), unknown
+        return super().parse_known_args(words, namespace)
 
     def find_unknown(self, words: Iterable[str]) -> Iterator[str]:
         """Yield the unknown flags in a command line, up to words that another parser parses."""
         known = self._option_string_actions
-        for word in words:
+        for word in takewhile("--".__ne__, words):
             flag = word.partition("=")[0]
             is_flag = re.match(r"-[^\d.\s]\S*$", flag)
             takes_all = flag in known and known[flag].nargs == argparse.REMAINDER
-            if word == "--" or takes_all or (self._subparsers and not is_flag):
+            if takes_all or (self._subparsers and not is_flag):
                 return
-            if is_flag and not {flag, flag[:2]} & {*known}:
+            if is_flag and not known.keys() & {flag, flag[:2]}:
                 yield word
 
     def format_help(self) -> str:
-        return re.sub(r" (\[:\w+\])( ?)", r"\1\2\2", super().format_help())
+        return re.sub(r"(--\S+) (:[A-Z]+)(\]?) ?", r"\1[\2]\3", super().format_help())
 
     def error(self, message: str) -> NoReturn:
         # argparse writes "argument -o/--output: ..."; the flags alone, with a comma, are enough.
-        message = re.sub(
-            r"^argument (\S+):", lambda match: match[1].replace("/", ", ") + ":", message
-        )
+        message = re.sub(r"^argument (\S+):", lambda it: it[1].replace("/", ", ") + ":", message)
         if "arguments are required" in message and self.missing:
             message = self.missing
         elif "required: MODEL" in message:

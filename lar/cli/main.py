@@ -26,8 +26,9 @@ from lar.options.suggestions import hint_after, nearest_spelling, suggest_flag
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import argparse
     from typing import Any, NoReturn
+
+    from lar.cli.arguments import Parser
 
 STDOUT = "standard output"
 # One thread for NumPy in this process, which computes little: threads that get no memory would wait
@@ -130,8 +131,7 @@ def dispatch(words: list[str], *, is_shell: bool) -> int:
     arguments, unknown = parser_of(name).parse_known_args(normalize_flags(rest))
     if unknown:
         # A command with several actions has a parser for each action.
-        word = next((word for word in unknown if word.startswith("-")), unknown[0])
-        refuse_unknown(word, words, arguments.parser, load_command(name))
+        refuse_unknown(unknown[0], words, arguments.parser, load_command(name))
     if (most := vars(arguments).get(MAX_FILE_SIZE)) is not None:
         os.environ[VARIABLE] = str(most)
     if is_shell:  # until now an interrupt had nothing to clean up
@@ -168,9 +168,7 @@ def command_of(words: list[str]) -> tuple[str, list[str]]:
     )
 
 
-def refuse_unknown(
-    word: str, words: list[str], parser: argparse.ArgumentParser, command: ModuleType
-) -> NoReturn:
+def refuse_unknown(word: str, words: list[str], parser: Parser, command: ModuleType) -> NoReturn:
     """Refuse one of the words of a command line, which the command does not accept.
 
     The hint names a similar flag, or what takes the word.
@@ -182,12 +180,10 @@ def refuse_unknown(
     flags = [name for action in parser._actions for name in action.option_strings]
     flags += ["--version"] * (word == words[0])
     if not word.startswith("-"):
-        from pathlib import Path
+        from lar.engines.formats import FORMATS
 
-        from lar.engines.formats import format_named
-
-        hint = hint_after(words[words.index(word) - 1], word)
-        if parser.prog == "lar run" and format_named(Path(word)):
+        hint = hint_after(words, word)
+        if parser.prog == "lar run" and any(word.endswith(each.suffixes) for each in FORMATS):
             hint = "`lar bench` compares the times of models, `lar compare` their numbers"
         raise UsageError(f"{word!r} is one argument too many", hint)
     if flag in flags:

@@ -295,8 +295,7 @@ def map_texts(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, (tuple, list)):
         if value and isinstance(value[-1], (int, float)):  # samples, which have no texts
             return value
-        make = getattr(value, "_make", type(value))
-        return make(map_texts(each, change) for each in value)
+        return getattr(value, "_make", type(value))(map_texts(each, change) for each in value)
     if is_dataclass(value) and not isinstance(value, type):
         names = [each.name for each in fields(value) if each.init]
         return replace(value, **{name: map_texts(getattr(value, name), change) for name in names})

@@ -50,10 +50,10 @@ def parse_words(words: Iterable[str]) -> dict[str, Any]:
         UsageError: a word is not a flag, or a flag is unknown or lacks its value.
     """
     values: dict[str, Any] = {}
-    before, left = "", iter(words)
+    left = iter(words := [*words])
     for word in left:
         if not word.startswith("--"):
-            raise UsageError(f"{word!r} is one argument too many", hint_after(before, word))
+            raise UsageError(f"{word!r} is one argument too many", hint_after(words, word))
         name, equals, value = word[2:].partition("=")
         if name.startswith("cuda"):  # the value of --cuda is optional and follows a colon
             name, _, number = name.partition(":")
@@ -62,7 +62,6 @@ def parse_words(words: Iterable[str]) -> dict[str, Any]:
         if option is None:
             hint = suggest_flag(flag_of(name), FLAGS) or "`lar run --help all` lists the flags"
             raise UsageError(f"unknown flag {flag_of(name)}", hint)
-        before = word if option.parse is None or option is CUDA else ""
         if option.parse is None:
             if equals:
                 raise UsageError(SWITCH, "leave its value out", flag=option.flag)
@@ -160,8 +159,7 @@ def typed_text(option: Option[Any], value: Any) -> str:
         return ",".join(typed_text(option, each) for each in value)
     if isinstance(value, (str, os.PathLike, int, float)) and not isinstance(value, bool):
         return str(value)
-    example = option.metavar.strip("[:]") or option.choices[0]
-    hint = f"give what would be typed: {option.key}={example!r}"
+    hint = f"give what would be typed: {option.key}={option.metavar or option.choices[0]!r}"
     raise UsageError(f"takes a text, a number or a path, not {value!r:.80}", hint, flag=option.flag)
 
 

@@ -40,12 +40,15 @@ def suggest_flag(word: str, flags: Iterable[str]) -> str:
     return f"did you mean {near if is_flag else repr(near)}?" if near else ""
 
 
-def hint_after(flag: str, word: str) -> str:
-    """Return the hint for a word that is neither a flag nor the value of the flag before it."""
+def hint_after(words: list[str], word: str) -> str:
+    """Return the hint for one of the words of a command line that is neither flag nor value."""
+    from lar.options.table import option_of  # slow to import, and few errors need it
+
+    flag = words[max(words.index(word) - 1, 0)]
     if flag == "--cuda" and (number := word.removeprefix(":")).isdigit():
         return f"write --cuda:{number}"
-    is_switch = flag.startswith("--") and "=" not in flag
-    return f"{flag} {SWITCH}" if is_switch else "flags begin with --"
+    option = option_of(flag.lstrip("-").replace("-", "_"))
+    return f"{flag} {SWITCH}" if option and option.parse is None else "flags begin with --"
 
 
 def nearest_spelling(word: str, known: Collection[str]) -> str:

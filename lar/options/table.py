@@ -195,7 +195,7 @@ IN_DEVICE = Group("device", "device and threads")
 CPU = Switch("cpu", "run on the CPU (the default)")
 CUDA = Option(
     "cuda",
-    Value(values.parse_device_id, "[:ID]"),
+    Value(values.parse_device_id, ":ID"),
     "run on CUDA device 0, on device 1 with --cuda:1",
 )
 CPU_DEFAULT = Switch("cpu_default", "run on the CPU, only in the thread that calls the engine")
@@ -211,19 +211,13 @@ MULTI_THREAD_CORE_IDS = Option(
     "bind each thread of the engine to one of these CPU cores; give a core for each thread",
 )
 THREAD = Option(
-    "thread",
-    THREADS,
-    "run N copies of the model at once, each in its own thread",
-    alias="runners",
+    "thread", THREADS, "run N copies of the model at once, each in its own thread", alias="runners"
 )
 SHARE_PARAM_MEM = Switch(
     "share_param_mem",
     "map the weights from the model file, so that the copies of --thread share the same memory",
 )
-NO_SPINNING = Switch(
-    "no_spinning",
-    "let idle threads sleep at once instead of polling for work",
-)
+NO_SPINNING = Switch("no_spinning", "let idle threads sleep at once instead of polling for work")
 NO_ARENA = Switch("no_arena", "return freed memory to the system at once instead of keeping it")
 PROVIDER = Option(
     "provider",
@@ -240,8 +234,7 @@ STREAMS = Option(
     "streams", THREADS, "divide the threads into N groups, each of which computes one request"
 )
 NO_TF32 = Switch(
-    "no_tf32",
-    "on a CUDA device, multiply float32 numbers without rounding them to TF32",
+    "no_tf32", "on a CUDA device, multiply float32 numbers without rounding them to TF32"
 )
 
 # Layouts of convolutions

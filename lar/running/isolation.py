@@ -245,8 +245,7 @@ class Watch(Account):
     def __init__(
         self, worker: WorkerProcess, spec: RunSpec, context: RunContext, listener: Listener
     ) -> None:
-        tables = worker.make_room(spec.sample_count, spec.runners)
-        super().__init__(spec, context, listener, tables)
+        super().__init__(spec, context, listener, worker.make_room(spec.sample_count, spec.runners))
         self.worker = worker
         self.deadline = context.deadline(spec)
         self._began = self._alive_at = time.monotonic()
@@ -399,8 +398,7 @@ class Watch(Account):
         """
         now, stall = time.monotonic(), self.spec.stall_seconds
         beats = sum(rows.beats for rows in self.tables)
-        ticks = self.worker.cpu_ticks()
-        signs = (*self._seen_rows, beats, self._log, self.result.phase, ticks)
+        signs = (*self._seen_rows, beats, self._log, self.result.phase, self.worker.cpu_ticks())
         if signs != self._signs_of_life:
             self._signs_of_life, self._alive_at = signs, now
         elif stall is not None and now - self._alive_at > stall:

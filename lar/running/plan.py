@@ -37,11 +37,7 @@ TENSORS = (table.BIN_IO_DUMP, table.BIN_OUT_DUMP)  # options whose folder gets a
 
 
 def plan_run(
-    model: str,
-    values: Mapping[str, Any],
-    *,
-    began: float | None = None,
-    elsewhere: bool = False,
+    model: str, values: Mapping[str, Any], *, began: float | None = None, elsewhere: bool = False
 ) -> RunSpec:
     """Return the spec of a run: choose the engine and the driver that honour all options.
 
@@ -200,8 +196,7 @@ def stack_in(values: Mapping[str, Any], items: Items) -> Items:
     """
     if not items and not table.BATCH_SIZE.is_given(values):
         items = find_items(values["input"], with_arrays=True)
-    has_files = any(inputs for _, inputs in items)
-    return () if has_files or table.LABELS.is_given(values) else items
+    return () if any(inputs for _, inputs in items) or table.LABELS.is_given(values) else items
 
 
 def is_of_one_run(spec: RunSpec, began: float | None) -> bool:

@@ -204,8 +204,7 @@ class Rounds:
             began = time.monotonic()
             try:
                 started = self.start(members, stack)
-                able = self.leave_out_slow(members[0], started)
-                self.play_turns(able, time.monotonic() - began)
+                self.play_turns(self.leave_out_slow(members[0], started), time.monotonic() - began)
             except KeyboardInterrupt:
                 self.settle()
                 for member, taker in self.takers.items():
@@ -358,8 +357,7 @@ def compare_members(
         return None
     fed, its = member.result.fed, base.result.fed
     actual, expected = member.result.outputs, base.result.outputs
-    is_alike = len(fed) == len(its) and all(map(is_same_data, fed, its))
-    if not (is_alike and actual and expected):
+    if not (len(fed) == len(its) and all(map(is_same_data, fed, its)) and actual and expected):
         return None
     if len(actual) != len(expected):
         reason = f"{count_of(len(actual), 'output')} instead of {len(expected)}"

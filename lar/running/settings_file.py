@@ -206,8 +206,7 @@ def check_caches(options: Mapping[str, Any], path: str, values: Mapping[str, Any
     if table.one_of(table.SEARCHES, values):
         return
     for key, cache in options.items():
-        is_cache = BY_KEY[key].purpose == "cache" and values[key] == cache
-        if is_cache and not os.path.exists(cache):
+        if BY_KEY[key].purpose == "cache" and values[key] == cache and not os.path.exists(cache):
             hint = f"copy it from where {os.path.basename(path)} was written"
             if key == table.FAST_RUN_ALGO_POLICY.key:
                 hint += f", or add {table.FAST_RUN.flag}, which searches anew and writes it"

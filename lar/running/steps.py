@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from lar.records.profile import Profile
 
 MEMORY_PLAN = {"StaticMemoryInfo.json", "graph.json"}  # the files of --get-static-mem-info
-INDEX_FORM = b'"lar.dump/'  # near the beginning of each index
 
 
 def artifacts_of(spec: RunSpec) -> dict[Option[Any], Path]:
@@ -89,9 +88,8 @@ def place_artifacts(spec: RunSpec, context: RunContext) -> Iterator[tuple[RunSpe
                 grows = option is BIN_OUT_DUMP and bool(spec.items)
                 folder = stack.enter_context(folder_beside(place, option.writes, option.flag))
                 if not (grows and context.resume and place.is_dir()):
-                    is_own = partial(may_replace, option)
-                    check_place(place, option.flag, option.writes, context.overwrite, is_own)
-                if option in (IO_DUMP, *PROFILE_FILES) and place.is_file():
+                    check_place(place, option.flag, option.writes, context.overwrite)
+                if option in (IO_DUMP, *PROFILE_FILES):
                     check_replaceable(place, option.flag)
                 if option in TENSORS:
                     check_index(index_place(place), option.flag)
@@ -149,13 +147,13 @@ def folder_beside(place: Path, kind: str, flag: str) -> contextlib.AbstractConte
     return work_folder(os.path.realpath(parent), claim=str(place), flag=flag)
 
 
-def may_replace(option: Option[Any], path: Path) -> bool:
-    """Return whether --overwrite may replace a file in the folder that an option names."""
-    if option is GET_STATIC_MEM_INFO:
+def may_replace(flag: str, path: Path) -> bool:
+    """Return whether --overwrite may replace a file in the folder that a flag names."""
+    if flag == GET_STATIC_MEM_INFO.flag:
         return path.name in MEMORY_PLAN
     from lar.dumps.index import is_tensor
 
-    return is_tensor(path)
+    return flag != "-o" and is_tensor(path)  # `lar pack -o` replaces no folder
 
 
 def check_index(place: Path, flag: str) -> None:
@@ -166,24 +164,13 @@ def check_index(place: Path, flag: str) -> None:
         OSError: the path may not be written.
     """
     check_place(place, flag, "file")
-    head = head_of(place) if place.is_file() else b""
-    if head and INDEX_FORM not in head:
+    if (head := head_of(place)) and b'"lar.dump/' not in head:
         problem = "is not the index of a dump, which would replace it"
-        raise UsageError(
-            problem, "give another folder, or remove this file", flag=flag, subject=place
-        )
+        raise UsageError(problem, "give another folder, or remove it", flag=flag, subject=place)
 
 
-def check_place(
-    place: Path,
-    flag: str,
-    kind: str,
-    overwrite: bool = False,
-    is_own: Callable[[Path], bool] = lambda _: False,
-) -> None:
+def check_place(place: Path, flag: str, kind: str, overwrite: bool = False) -> None:
     """Refuse a path to which a file or a folder cannot be written.
-
-    `is_own` returns whether a file in a folder may be replaced if `overwrite` is true.
 
     Raises:
         UsageError: the path of a file is a folder, the path of a folder is a file, or the folder is
@@ -195,7 +182,7 @@ def check_place(
         if place.exists() and not place.is_dir():
             raise refusal("is not a folder", "choose another name")
         found, hint = [*place.iterdir()] if place.is_dir() else [], "give a new folder"
-        is_replaceable = all(map(is_own, found))
+        is_replaceable = all(may_replace(flag, each) for each in found)
         if found and not overwrite:
             hint += ", or --overwrite to replace what is in it" * is_replaceable
             raise refusal("the folder is not empty", hint)

@@ -87,7 +87,7 @@ def parse_vary(text: str) -> Axis:
     named = f"--vary {name}"
     option = known_option(name.lstrip("-").replace("-", "_"), named)
     if not equals and option.parse is not None:
-        value = option.metavar.strip("[:]") or "|".join(option.choices)
+        value = option.metavar or "|".join(option.choices)
         problem = f"takes values: {name}={value},{value}"
         raise UsageError(problem, "an empty value means a run without the flag", flag="--vary")
     words = split_values(listed if equals else "off,on")

@@ -132,8 +132,7 @@ class Feeder:
                     sizes.learn(info, arrays[info.name].shape, BATCH_SIZE.flag)
         if names:
             fed = tuple(replace(each, source=names.get(each.source, each.source)) for each in fed)
-        notes = tuple(note.called(names) for note in feed.notes)
-        return Feed(arrays, fed, notes, feed.guessed)
+        return Feed(arrays, fed, tuple(note.called(names) for note in feed.notes), feed.guessed)
 
     def feed_of_case(self, number: int, case: Case) -> NumberedFeed:
         """Read the inputs of a testcase.
@@ -552,8 +551,7 @@ class Execution:
             if stopping.warmup_seconds is not None:
                 self.copies.run(stopping.warmup_room, seconds=stopping.warmup_seconds)
             if stopping.settle:
-                most = WARMUP_SHARE * (stopping.max_seconds or 0)
-                self.settled = warm_up(self.copies, most)
+                self.settled = warm_up(self.copies, WARMUP_SHARE * (stopping.max_seconds or 0))
 
     def iterate(self, feeds: Iterable[NumberedFeed]) -> None:
         """Run the timed iterations of each feed."""

@@ -112,8 +112,7 @@ class LoadGenerator:
         """Return LoadGen's settings for the scenario, with the default mode, a performance test."""
         loadgen, scenario = self.loadgen, self.scenario
         settings = loadgen.TestSettings()
-        name = scenario.name.title().replace("-", "")  # SingleStream
-        settings.scenario = getattr(loadgen.TestScenario, name)
+        settings.scenario = getattr(loadgen.TestScenario, scenario.name.title().replace("-", ""))
         settings.min_duration_ms = round(scenario.min_seconds * 1e3)
         settings.min_query_count = scenario.min_queries
         for seed in ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed"):
