@@ -96,6 +96,7 @@ def test_the_help_of_a_run_has_the_flags_that_people_use(words: list[str]) -> No
     text = printed(*(["help", "run"] if words == ["run"] else words))
     assert {*flags_in(text)} == {option.flag for option in COMMON}
     assert len(flags_in(text)) == 23
+    assert "  --cuda[:ID]  " in text
     for group in GROUPS:
         assert f"\n  {group.name} " in text
     assert "`lar run --help all`" in text
