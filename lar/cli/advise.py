@@ -92,6 +92,5 @@ def record_profile(model: str, options: Mapping[str, Any], began: float) -> Prof
     from lar.running.plan import plan_run
     from lar.running.steps import make_run
 
-    result = make_run(plan_run(model, options, began=began), RunContext(began=began))
-    require_ok(result)
+    require_ok(make_run(plan_run(model, options, began=began), RunContext(began=began)))
     return fit_to_plain(read_profile(str(options[PROFILE.key])))

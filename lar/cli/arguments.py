@@ -22,16 +22,16 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from lar import cli
 from lar.cli import COMMANDS, load_command
 from lar.cli.screen import help_width
 from lar.errors import UsageError
 from lar.files.input_file import FLAG
-from lar.options.suggestions import nearest_spelling
+from lar.options.suggestions import SWITCH, nearest_spelling
 from lar.options.values import parse_bytes
 
 TYPE_CHECKING = False
@@ -67,6 +67,8 @@ def argument(names: str, text: str, **keywords: Any) -> Row:
         keywords |= {"metavar": metavar}
     elif "choices" not in keywords:
         keywords |= {"action": "store_true"}
+    if keywords.get("nargs") == "*":  # without a default, argparse calls it required
+        keywords = {"default": [], **keywords}
     return lambda parser: parser.add_argument(*(flags or words[:1]), **keywords)
 
 
@@ -217,9 +219,10 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """Parse words.
+        """Parse arguments; a flag with an optional number takes only a numeric argument as value.
 
-        Parse arguments; a flag with an optional number takes only a numeric argument as value.
+        If a flag is unknown, only the unknown flags are returned: they are the likely cause of
+        other errors, such as a missing argument.
         """
         words = [*(sys.argv[1:] if args is None else args)]
         for place, (word, after) in enumerate(pairwise([*words, ""])):
@@ -227,18 +230,35 @@ class Parser(argparse.ArgumentParser):
             if action is not None and action.nargs == "?" and isinstance(action.const, float):
                 is_number = re.fullmatch(r"-?[0-9.]+%?", after)
                 words[place] = word if is_number else f"{word}={action.const:g}"
+        if unknown := [*self.find_unknown(words)]:
+            return argparse.Namespace(parser=self), unknown
         return super().parse_known_args(words, namespace)
+
+    def find_unknown(self, words: Iterable[str]) -> Iterator[str]:
+        """Yield the unknown flags in a command line, up to words that another parser parses."""
+        known = self._option_string_actions
+        for word in takewhile("--".__ne__, words):
+            flag = word.partition("=")[0]
+            is_flag = re.match(r"-[^\d.\s]\S*$", flag)
+            takes_all = flag in known and known[flag].nargs == argparse.REMAINDER
+            if takes_all or (self._subparsers and not is_flag):
+                return
+            if is_flag and not known.keys() & {flag, flag[:2]}:
+                yield word
+
+    def format_help(self) -> str:
+        return re.sub(r"(--\S+) (:[A-Z]+)(\]?) ?", r"\1[\2]\3", super().format_help())
 
     def error(self, message: str) -> NoReturn:
         # argparse writes "argument -o/--output: ..."; the flags alone, with a comma, are enough.
-        message = re.sub(
-            r"^argument (\S+):", lambda match: match[1].replace("/", ", ") + ":", message
-        )
+        message = re.sub(r"^argument (\S+):", lambda it: it[1].replace("/", ", ") + ":", message)
         if "arguments are required" in message and self.missing:
             message = self.missing
         elif "required: MODEL" in message:
             message = "no model is given"
         hint = f"`{self.prog} --help{' all' * (self.prog == 'lar run')}` lists what it takes"
+        message, is_switch = re.subn("(?s)ignored explicit argument .*", SWITCH, message)
+        hint = "leave its value out" if is_switch else hint
         if found := re.search(r"invalid choice: '(.*?)'.* \(choose from (.*)\)", message):
             near = nearest_spelling(found[1], [it.strip("'") for it in found[2].split(", ")])
             hint = f"did you mean {near}?" if near else hint

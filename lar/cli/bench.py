@@ -135,10 +135,7 @@ def scenario_of(arguments: argparse.Namespace, values: Mapping[str, Any]) -> Sce
 NO_TIME, ALONE = "no time was left for it", "no other variant has data of its shape"
 
 # Options stay texts: each run parses them together with its own options.
-ARGUMENTS = (
-    declared("bench"),
-    *headings_of(BENCH_OPTIONS, ", of all variants", parse=str),
-)
+ARGUMENTS = (declared("bench"), *headings_of(BENCH_OPTIONS, ", of all variants", parse=str))
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -33,9 +33,8 @@ def main(arguments: argparse.Namespace) -> int:
 
     parser = parser_of_all()
     mark_files(parser, shtab.FILE, shtab.DIRECTORY)
-    script = shtab.complete(parser, arguments.shell)
     # In zsh only the words after a command are completed; `lar MODEL` is short for a run.
-    print(script.replace(LAST_OF_ZSH, LAST_OF_ZSH + RUN_OF_ZSH))
+    print(shtab.complete(parser, arguments.shell).replace(LAST_OF_ZSH, LAST_OF_ZSH + RUN_OF_ZSH))
     return 0
 
 

@@ -107,8 +107,7 @@ def failed(name: str, status: str, failure: Failure | None) -> Outcome:
         return Outcome(name, None, f"{name}: {status}")
     words = map(os.path.basename, re.split("[ =]", name))
     subject = "" if os.path.basename(failure.subject) in words else failure.subject
-    said = format_message(failure.flag, subject, failure.problem)
-    return Outcome(name, None, f"{name}: {said}")
+    return Outcome(name, None, f"{name}: {format_message(failure.flag, subject, failure.problem)}")
 
 
 def failed_run(name: str, result: RunResult) -> Outcome:

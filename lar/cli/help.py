@@ -75,7 +75,7 @@ def describe_argument(action: argparse.Action) -> str:
         name = action.metavar or "|".join(map(str, action.choices or ())) or action.dest.upper()
         value = rf"\fI{escape(str(name))}\fR"
     names = ", ".join(rf"\fB{escape(name)}\fR" for name in action.option_strings)
-    return " ".join(part for part in (names, value) if part)
+    return " ".join(filter(None, (names, value))).replace(r" \fI:ID\fR", r"[:\fIID\fR]")
 
 
 def escape(text: str) -> str:

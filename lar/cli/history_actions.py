@@ -123,16 +123,14 @@ def add_results(arguments: argparse.Namespace) -> int:
         raise UsageError("is a store: its results would lose their tags", hint, subject=store_path)
     # The rows are made before the store is locked, one result at a time.
     results = read_completed(arguments.files, arguments.model, arguments.machine)
-    rows = [row_of(it, arguments.tag or "") for it in results]
-    return add_rows(rows, arguments.store)
+    return add_rows([row_of(it, arguments.tag or "") for it in results], arguments.store)
 
 
 def export_results(arguments: argparse.Namespace) -> int:
     """Copy stored results into another store."""
     with open_store(arguments.store) as store:
         refuse_clashes([Place(arguments.output, "--output")], [store.path])
-        rows = store.rows(store.entries(selection_of(arguments)))
-        return add_rows(rows, arguments.output)
+        return add_rows(store.rows(store.entries(selection_of(arguments))), arguments.output)
 
 
 def import_results(arguments: argparse.Namespace) -> int:

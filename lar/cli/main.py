@@ -22,12 +22,13 @@ from lar.errors import (
     printable_lines,
     reason_of_write,
 )
-from lar.options.suggestions import nearest_spelling, suggest_flag
+from lar.options.suggestions import hint_after, nearest_spelling, suggest_flag
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import argparse
     from typing import Any, NoReturn
+
+    from lar.cli.arguments import Parser
 
 STDOUT = "standard output"
 # One thread for NumPy in this process, which computes little: threads that get no memory would wait
@@ -130,7 +131,7 @@ def dispatch(words: list[str], *, is_shell: bool) -> int:
     arguments, unknown = parser_of(name).parse_known_args(normalize_flags(rest))
     if unknown:
         # A command with several actions has a parser for each action.
-        refuse_unknown(unknown[0], arguments.parser, load_command(name))
+        refuse_unknown(unknown[0], words, arguments.parser, load_command(name))
     if (most := vars(arguments).get(MAX_FILE_SIZE)) is not None:
         os.environ[VARIABLE] = str(most)
     if is_shell:  # until now an interrupt had nothing to clean up
@@ -167,16 +168,24 @@ def command_of(words: list[str]) -> tuple[str, list[str]]:
     )
 
 
-def refuse_unknown(word: str, parser: argparse.ArgumentParser, command: ModuleType) -> NoReturn:
-    """Refuse an argument that the command does not accept; the hint names a similar flag.
+def refuse_unknown(word: str, words: list[str], parser: Parser, command: ModuleType) -> NoReturn:
+    """Refuse one of the words of a command line, which the command does not accept.
+
+    The hint names a similar flag, or what takes the word.
 
     Raises:
         UsageError: always.
     """
     flag = word.partition("=")[0]
     flags = [name for action in parser._actions for name in action.option_strings]
+    flags += ["--version"] * (word == words[0])
     if not word.startswith("-"):
-        raise UsageError(f"{word!r} is one argument too many", "flags begin with --")
+        from lar.engines.formats import FORMATS
+
+        hint = hint_after(words, word)
+        if parser.prog == "lar run" and any(word.endswith(each.suffixes) for each in FORMATS):
+            hint = "`lar bench` compares the times of models, `lar compare` their numbers"
+        raise UsageError(f"{word!r} is one argument too many", hint)
     if flag in flags:
         raise UsageError("stands after --, where no flag may stand", "leave the -- out", flag=flag)
     from lar.options.table import option_of  # not for other errors: some commands need no table

@@ -78,8 +78,7 @@ def main(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         shape=sizes_given(vars(arguments)),
     )
-    lists = [text.removeprefix("@") for text in arguments.data]
-    read = paths_in([*lists, *data])
+    read = paths_in([*[text.removeprefix("@") for text in arguments.data], *data])
     packed = write_packed(spec, packing, packer.writes, Path(arguments.output), read)
     for text in packed.warnings:
         say(f"lar: warning: {text}")
@@ -104,11 +103,7 @@ def write_packed(
     from lar.running.steps import check_place, deliver, folder_beside
 
     with writing(place, "-o"):
-        if kind == "folder" and place.is_dir() and any(place.iterdir()):
-            raise UsageError(
-                "the folder is not empty", "give a new folder", flag="-o", subject=place
-            )
-        check_place(place, "-o", kind, False)
+        check_place(place, "-o", kind)
         refuse_clashes([Place(spec.model, what="the model"), Place(str(place), "-o")], read)
         with folder_beside(place, kind, "-o") as folder:
             written = Path(folder) / "written"
@@ -155,8 +150,7 @@ def check_flags(arguments: argparse.Namespace, data: Sequence[str]) -> None:
     for flag, text in (("-o", arguments.output), *(("-d", text) for text in data)):
         check_text(text, flag)
     check_transform(arguments.input_transform)
-    parts = split_items(*data)
-    files = [part for part in parts if not part.startswith("#") and ":#" not in part]
+    files = [part for part in split_items(*data) if not part.startswith("#") and ":#" not in part]
     check_rules(RULES, Asked({**vars(arguments), "files": files}))
     if files:
         from lar.datasets.testcases import check_data  # few commands need it
@@ -192,7 +186,7 @@ def read_lists(data: Sequence[str]) -> list[str]:
     for text in data:
         lines = [text]
         if text.startswith("@"):
-            lines = [*filter(None, read_lines(text[1:], "-d @LIST", what="list"))]
+            lines = [*filter(None, read_lines(text[1:], "-d @LIST", what="list", each="testcase"))]
         if not lines:
             raise UsageError("is empty", "write one testcase on each line", flag=f"-d {text}")
         found += lines
@@ -207,5 +201,4 @@ def format_packed(name: str, packed: Packed) -> Iterator[str]:
         fed = (f"{it.name} {it.dtype} {format_shape(it.shape)} from {it.source}" for it in case)
         yield f"testcase {number}: {', '.join(fed)}"
     outputs = ", ".join(f"{it.name} {it.dtype} {format_shape(it.shape)}" for it in packed.outputs)
-    count = count_of(len(packed.fed), "testcase")
-    yield f"{name}: {count}; expected outputs: {outputs or 'none'}"
+    yield f"{name}: {count_of(len(packed.fed), 'testcase')}; expected outputs: {outputs or 'none'}"

@@ -46,10 +46,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def write_table(
-    arguments: argparse.Namespace,
-    named: Sequence[NamedResult],
-    baseline: str,
-    output: OutputFile,
+    arguments: argparse.Namespace, named: Sequence[NamedResult], baseline: str, output: OutputFile
 ) -> SideBySide:
     """Write the table of results side by side, and return its content.
 

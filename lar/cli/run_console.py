@@ -80,8 +80,7 @@ class Console(NamedTuple):
         self.printer.finish(result)
         if result.status == "ok":
             spec = self.printer.spec
-            environment = {**os.environ, **spec.environment}
-            hint = engine_named(spec.engine).hints_for(result, environment)
+            hint = engine_named(spec.engine).hints_for(result, {**os.environ, **spec.environment})
             print_lines(self.printer.notes, [f"hint: {hint}"] if hint else [])
         errors = list[LarError]()
         with kept_for_later(errors):
@@ -153,8 +152,7 @@ class LinePrinter(Listener):
         print_lines(self.lines, [*format_rows(numbered, spec, rows.runner, warmups)])
         if spec.items and not self.lines.isatty():
             done = max(0, last - spec.warmup_iterations) // max(1, spec.iterations)
-            elapsed = time.monotonic() - self.began
-            self.progress.show(f"{done} of {len(spec.items)} items", elapsed)
+            self.progress.show(f"{done} of {len(spec.items)} items", time.monotonic() - self.began)
 
     def on_log(self, text: bytes) -> None:
         if self.show_log:

@@ -72,8 +72,7 @@ def format_options(options: Sequence[Option[Any]]) -> str:
     width = help_width(least=20)
     lines = ["usage: lar MODEL [flags]", *format_headings(headings, width)]
     if any(option.key in remarks for option in options):
-        epilog = "[NAME]: only the engine of that name honours the flag"
-        lines += ["", *wrap_words(epilog, width)]
+        lines += ["", *wrap_words("[NAME]: only the engine of that name honours the flag", width)]
     return "\n".join([*lines, ""])
 
 

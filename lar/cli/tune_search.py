@@ -229,7 +229,7 @@ class Outputs:
             for space in request.spaces:
                 check_deployment(space)
             # A run writes the packed model later; this only checks that the file can be written.
-            with OutputFile(self.packed, PACKED_MODEL_DUMP.flag) as output:
+            with OutputFile(self.packed, PACKED_MODEL_DUMP.flag, is_text=False) as output:
                 opened.append(output)
         for space in request.spaces:
             fed = space.options.get(INPUT.key, ())

@@ -76,7 +76,7 @@ def read_labels(path: str | None, items: Sequence[str]) -> Labels:
     """
     if path is None:
         return Labels()
-    lines = [line for line in read_lines(path, "--labels") if line]
+    lines = [line for line in read_lines(path, "--labels", each="number") if line]
     if not lines:
         raise wrong_labels(path, "is empty", "write one class on each line")
     pairs = [(match[1], match[2]) for line in lines if (match := PAIR.fullmatch(line))]

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lar.errors import UsageError, check_text, count_of
-from lar.files.input_file import MOST_TEXT_BYTES, open_input, read_input
+from lar.files.input_file import MOST_TEXT_BYTES, PathText, open_input, read_input
 from lar.inputs import INPUT, input_error, numbered
 from lar.inputs.grammar import SUFFIXES, check_file, check_texts, place_of
 from lar.options.paths import split_items
@@ -153,7 +153,7 @@ def stack_in(parts: Sequence[str]) -> int:
     return count if 1 < count <= MOST_ITEMS else 0
 
 
-def read_lines(path: str | os.PathLike[str], flag: str = "", what: str = "file") -> list[str]:
+def read_lines(path: PathText, flag: str = "", what: str = "file", each: str = "item") -> list[str]:
     """Return the lines of a text file without the white space around them.
 
     Raises:
@@ -162,7 +162,7 @@ def read_lines(path: str | os.PathLike[str], flag: str = "", what: str = "file")
     try:
         text = read_input(path, flag, what=what, limit=MOST_TEXT_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError:
-        problem, hint = "cannot be read: it is not UTF-8 text", "save it as UTF-8"
+        problem, hint = "is not UTF-8 text", f"give a text file with one {each} on each line"
         raise UsageError(problem, hint, flag=flag, subject=path) from None
     # Not `splitlines`: names may hold characters that Unicode counts as line ends.
     return [line.strip() for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")]

@@ -47,7 +47,7 @@ class CacheFiles(abc.ABC):
         from lar.files.input_file import read_input
         from lar.files.report_file import OutputFile
 
-        with OutputFile(place, flag) as output:
+        with OutputFile(place, flag, is_text=False) as output:
             output.write(read_input(path, what="cache"))
 
 

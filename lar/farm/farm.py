@@ -77,12 +77,15 @@ class Farm:
         """Connect to a scheduler.
 
         Raises:
+            UsageError: the address of the scheduler has no host or no port.
             EngineMissing: Dask is not installed.
             LarError: no scheduler answers.
         """
-        # The address in Dask's form: `dask://` means `tcp://`, and the default port is 8786.
+        # The address in Dask's form: `dask://` means `tcp://`.
         protocol, _, place = scheduler.rpartition("://")
-        place = place if re.search(r":\d+$", place) else f"{place}:8786"
+        if not re.match(r"[^\s/]+:\d+$", place):
+            problem = f"{scheduler!r} is not the address of a scheduler"
+            raise UsageError(problem, "give dask://HOST:PORT, as dask://office:8786", flag=FLAG)
         self.address = f"{'tcp' if protocol in ('', 'dask') else protocol}://{place}"
         try:
             from distributed import Client

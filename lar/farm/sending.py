@@ -160,7 +160,7 @@ class Sending:
                 except ValueError:
                     raise LarError("the worker has sent a damaged profile", subject=path) from None
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-            with OutputFile(path, "") as file:
+            with OutputFile(path, "", is_text=False) as file:
                 file.write(content)
         return self.name_all(answer.value, answer.root)
 
@@ -295,8 +295,7 @@ def map_texts(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, (tuple, list)):
         if value and isinstance(value[-1], (int, float)):  # samples, which have no texts
             return value
-        make = getattr(value, "_make", type(value))
-        return make(map_texts(each, change) for each in value)
+        return getattr(value, "_make", type(value))(map_texts(each, change) for each in value)
     if is_dataclass(value) and not isinstance(value, type):
         names = [each.name for each in fields(value) if each.init]
         return replace(value, **{name: map_texts(getattr(value, name), change) for name in names})

@@ -214,8 +214,7 @@ class Stream(Listener):
     def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
         self._rows += last - first
         if self._rows <= MOST_ROWS:
-            times = [*rows.times(first, last)]
-            self.add("rows", rows.runner, first, times, rows.warmups)
+            self.add("rows", rows.runner, first, [*rows.times(first, last)], rows.warmups)
 
     def on_log(self, text: bytes) -> None:
         self.add("log", text)

@@ -153,8 +153,7 @@ class Database:
     """An open database."""
 
     def __init__(self, path: str, connection: sqlite3.Connection) -> None:
-        self.path = path
-        self._connection = connection
+        self.path, self._connection = path, connection
 
     def prepare(self, schema: int, make: Callable[[sqlite3.Connection], None]) -> None:
         """Check that the file is a store, and update it to the schema with the number `schema`.

@@ -24,20 +24,16 @@ VARIABLE = "LAR_MAX_FILE_SIZE"
 MOST_DIGITS = 18
 
 PathText = str | os.PathLike[str]
+Kind = type[UsageError]
 
 
 def open_input(
-    path: PathText,
-    flag: str = "",
-    *,
-    what: str = "file",
-    error: type[UsageError] = UsageError,
-    limit: int | None = None,
+    path: PathText, flag: str = "", *, what: str = "file", error: Kind = UsageError, limit: int = 0
 ) -> BufferedReader:
     """Open a regular file for reading.
 
     `what` names the kind of file in messages ("model file"), and `error` is the exception to
-    raise. A file of more than `limit` bytes is refused.
+    raise. A file of more than `limit` bytes is refused, unless `limit` is 0.
 
     Raises:
         UsageError: the file is missing, is a folder, a pipe or a device, is too large, or may not
@@ -53,7 +49,7 @@ def open_input(
             raise refusal(f"is a folder, not a {what}", "give a file")
         if not stat.S_ISREG(status.st_mode):
             raise refusal(*NOT_REGULAR)
-        if limit is not None and status.st_size > max(limit, asked_bytes()):
+        if limit and status.st_size > max(limit, asked_bytes()):
             problem = f"has {status.st_size} bytes; at most {limit} are read"
             raise refusal(problem, f"check that it is the right {what}; {FLAG} SIZE allows more")
         # O_NONBLOCK: no wait for a pipe that has taken the file's place meanwhile.
@@ -89,12 +85,7 @@ def check_input(path: PathText, flag: str = "", *, what: str = "file") -> None:
 
 
 def read_input(
-    path: PathText,
-    flag: str = "",
-    *,
-    what: str = "file",
-    error: type[UsageError] = UsageError,
-    limit: int | None = None,
+    path: PathText, flag: str = "", *, what: str = "file", error: Kind = UsageError, limit: int = 0
 ) -> bytes:
     """Return the content of a regular file.
 

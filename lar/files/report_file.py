@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterable
@@ -31,11 +32,11 @@ class OutputFile(AbstractContextManager["OutputFile"]):
     _temporary: Path | None = None
     _stream: TextIO | None = None
 
-    def __init__(self, name: str, flag: str) -> None:
-        """Open the output.
+    def __init__(self, name: str, flag: str, *, is_text: bool = True) -> None:
+        """Open the output; text does not replace a model, an image or another such file.
 
         Raises:
-            UsageError: the file cannot be written.
+            UsageError: the file cannot be written, or may not be replaced.
         """
         self.flag, self.name, self.path = flag, name, Path(name)
         self.to_stdout = name == "-" or is_stdout(name)
@@ -55,6 +56,8 @@ class OutputFile(AbstractContextManager["OutputFile"]):
             self.path = Path(os.path.realpath(name))
             if self.path.is_file():
                 open_for_writing(self.path)
+                if is_text:
+                    check_replaceable(name, flag)
             remove_leftovers(str(self.path.parent))
             self._temporary = make_temporary(self.path)
 
@@ -133,8 +136,32 @@ def check_writable(name: str, flag: str) -> None:
     Raises:
         UsageError: the file cannot be written.
     """
-    with OutputFile("./-" if name == "-" else name, flag):
+    with OutputFile("./-" if name == "-" else name, flag, is_text=False):
         pass
+
+
+def check_replaceable(name: str | Path, flag: str) -> None:
+    """Refuse a file that text may not replace, such as a model or an image.
+
+    `kept_files.json` has the kinds of these files, each with a regular expression for the first
+    bytes. The last two forms of a model are ONNX's protobuf, and MNN's FlatBuffers.
+
+    Raises:
+        UsageError: the file may not be replaced.
+    """
+    import json  # slow to import, and most reports replace no file
+
+    for kind, form in json.loads(Path(__file__).with_name("kept_files.json").read_text()).items():
+        if re.match(form.encode(), head_of(name), re.DOTALL):
+            problem, hint = f"is {kind}, which a report would replace", f"{HINT}, or remove it"
+            raise UsageError(problem, hint, flag=flag, subject=name)
+
+
+def head_of(name: str | Path) -> bytes:
+    """Return the first bytes of a file, or no bytes if the file cannot be read."""
+    with contextlib.suppress(OSError), open(name, "rb") as file:
+        return file.read(512)
+    return b""
 
 
 def open_for_writing(path: Path) -> None:

@@ -36,19 +36,14 @@ def most_unpacked(packed_bytes: int) -> int:
 
 
 def check_unpacked(
-    unpacked_bytes: int,
-    packed_bytes: int,
-    name: str,
-    *,
-    error: type[UsageError] = UsageError,
-    flag: str = "",
+    size: int, packed_bytes: int, name: str, *, error: type[UsageError] = UsageError, flag: str = ""
 ) -> None:
-    """Refuse packed content if the part that is unpacked so far is too large.
+    """Refuse packed content if the part that is unpacked so far has too many bytes.
 
     Raises:
         UsageError: the content is too large.
     """
-    if unpacked_bytes > (most := most_unpacked(packed_bytes)):
+    if size > (most := most_unpacked(packed_bytes)):
         times = most // max(packed_bytes, 1)
         problem = f"has {packed_bytes} bytes and unpacks to more than {most}"
         problem += f", {times} times as many" if times > 1 else ""

@@ -203,8 +203,10 @@ class AxisSizes:
             problem, hint = "no input has such an axis", f"axes are {known}"
             raise input_error(name, problem, hint, flag="--shape")
 
-    def learn(self, info: TensorInfo, shape: Sequence[int]) -> None:
+    def learn(self, info: TensorInfo, shape: Sequence[int], flag: str = "--input") -> None:
         """Record the sizes of the axes of an array that an input is fed with.
+
+        `flag` has set these sizes.
 
         Raises:
             UsageError: another axis of the same name has another size.
@@ -214,7 +216,7 @@ class AxisSizes:
                 known, origin = self.known.setdefault(name, (size, f"input {info.name}"))
                 if known != size:
                     problem = f"axis {name} of input {info.name} is {size}, and {known} in {origin}"
-                    raise input_error("", problem, "give it the same size everywhere")
+                    raise input_error("", problem, "give it the same size everywhere", flag=flag)
 
     def shape_of(self, info: TensorInfo) -> tuple[int, ...]:
         """Return the shape of generated data for an input.

@@ -15,7 +15,7 @@ from typing import Any
 
 from lar.errors import UsageError
 from lar.options.option import Option, flag_of, is_set
-from lar.options.suggestions import suggest_flag
+from lar.options.suggestions import SWITCH, hint_after, suggest_flag
 from lar.options.table import (
     ADDED,
     BY_ALIAS,
@@ -51,10 +51,10 @@ def parse_words(words: Iterable[str]) -> dict[str, Any]:
         UsageError: a word is not a flag, or a flag is unknown or lacks its value.
     """
     values: dict[str, Any] = {}
-    left = iter(words)
+    left = iter(words := [*words])
     for word in left:
         if not word.startswith("--"):
-            raise UsageError(f"{word!r} is one argument too many", "flags begin with --")
+            raise UsageError(f"{word!r} is one argument too many", hint_after(words, word))
         name, equals, value = word[2:].partition("=")
         if name.startswith("cuda"):  # the value of --cuda is optional and follows a colon
             name, _, number = name.partition(":")
@@ -64,6 +64,8 @@ def parse_words(words: Iterable[str]) -> dict[str, Any]:
             hint = suggest_flag(flag_of(name), FLAGS) or "`lar run --help all` lists the flags"
             raise UsageError(f"unknown flag {flag_of(name)}", hint)
         if option.parse is None:
+            if equals:
+                raise UsageError(SWITCH, "leave its value out", flag=option.flag)
             values[option.key] = True
             continue
         value = value if equals else next(left, "")
@@ -138,7 +140,8 @@ def parse_once(option: Option[Any], value: Any) -> Any:
     try:
         parsed = option.parse(typed_text(option, value))
     except argparse.ArgumentTypeError as error:
-        raise UsageError(str(error), flag=option.flag) from None
+        hint = f"`lar run --help {option.flag[2:]}` says what it takes"
+        raise UsageError(str(error), hint, flag=option.flag) from None
     if option.choices and parsed not in option.choices:
         problem = f"{parsed!r} is not one of its values"
         raise UsageError(problem, f"it takes {', '.join(option.choices)}", flag=option.flag)

@@ -79,11 +79,8 @@ class Value(Generic[T]):
         writes: Writes = "",
         reads: bool = False,
     ) -> None:
-        self.parse = parse
-        self.metavar = metavar
-        self.choices = choices
-        self.writes = writes
-        self.reads = reads
+        self.parse, self.metavar, self.choices = parse, metavar, choices
+        self.writes, self.reads = writes, reads
 
 
 class Word(Value[str]):
@@ -124,17 +121,12 @@ class Option(Generic[T]):
         alias: str = "",
     ) -> None:
         self.key = key
-        self.parse = takes.parse
-        self.metavar = takes.metavar
-        self.choices = takes.choices
-        self.writes = takes.writes
-        self.reads = takes.reads
+        self.parse, self.metavar, self.choices = takes.parse, takes.metavar, takes.choices
+        self.writes, self.reads = takes.writes, takes.reads
         self.help = help
         self.own_purpose = purpose
         self.default = default
-        self.repeatable = repeatable
-        self.joined_by = joined_by
-        self.alias = alias
+        self.repeatable, self.joined_by, self.alias = repeatable, joined_by, alias
 
     def __repr__(self) -> str:
         return self.flag

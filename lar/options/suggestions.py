@@ -6,6 +6,8 @@ import functools
 import os
 from collections.abc import Collection, Iterable, Mapping
 
+SWITCH = "is a switch, which takes no value"
+
 
 @functools.cache
 def other_runners() -> Mapping[str, str]:
@@ -36,6 +38,17 @@ def suggest_flag(word: str, flags: Iterable[str]) -> str:
     found = found if is_flag else found.lstrip("-").replace("-", "_")
     near = found if found in known else nearest_spelling(word, known)
     return f"did you mean {near if is_flag else repr(near)}?" if near else ""
+
+
+def hint_after(words: list[str], word: str) -> str:
+    """Return the hint for one of the words of a command line that is neither flag nor value."""
+    from lar.options.table import option_of  # slow to import, and few errors need it
+
+    flag = words[max(words.index(word) - 1, 0)]
+    if flag == "--cuda" and (number := word.removeprefix(":")).isdigit():
+        return f"write --cuda:{number}"
+    option = option_of(flag.lstrip("-").replace("-", "_"))
+    return f"{flag} {SWITCH}" if option and option.parse is None else "flags begin with --"
 
 
 def nearest_spelling(word: str, known: Collection[str]) -> str:

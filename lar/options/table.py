@@ -195,7 +195,9 @@ IN_DEVICE = Group("device", "device and threads")
 
 CPU = Switch("cpu", "run on the CPU (the default)")
 CUDA = Option(
-    "cuda", Value(values.parse_device_id, ":ID"), "run on CUDA device 0, on device 1 with --cuda:1"
+    "cuda",
+    Value(values.parse_device_id, ":ID"),
+    "run on CUDA device 0, on device 1 with --cuda:1",
 )
 CPU_DEFAULT = Switch("cpu_default", "run on the CPU, only in the thread that calls the engine")
 MULTITHREAD = Option("multithread", THREADS, "run each operator on N threads")
@@ -401,7 +403,9 @@ DUMP_FILTER = Option(
     Value(values.parse_pattern, "REGEX"),
     "dump a tensor only if its name, or the name of its operator, matches REGEX",
 )
-OVERWRITE = Switch("overwrite", "replace the old dump if the folder is not empty", purpose="run")
+OVERWRITE = Switch(
+    "overwrite", "replace an old dump or memory plan if the folder is not empty", purpose="run"
+)
 
 # Profiles
 

@@ -17,7 +17,8 @@ COLUMN = 24
 def name_with_value(option: Option[Any]) -> str:
     """Return the flags of an option, each with the name or the choices of its value."""
     value = option.metavar or f"{{{','.join(option.choices)}}}"
-    return ", ".join(f"{flag} {value}" if option.parse else flag for flag in option.flags)
+    shown = f"[{value}]" if value.startswith(":") else f" {value}"
+    return ", ".join(flag + shown if option.parse else flag for flag in option.flags)
 
 
 def format_headings(headings: Mapping[str, Mapping[str, str]], width: int) -> Iterator[str]:

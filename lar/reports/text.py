@@ -261,8 +261,7 @@ class Drawing:
         aligns = (self.layout.header_align or align for align in self.aligns)
         if self.screen.width is not None:
             titles = map(shorten, titles, self.widths)
-        cells = map(self.pad, titles, self.widths, aligns)
-        yield self.line(cells, BOLD)
+        yield self.line(map(self.pad, titles, self.widths, aligns), BOLD)
         yield from self.rule(self.layout.under)
 
     def body(

@@ -204,8 +204,7 @@ class Rounds:
             began = time.monotonic()
             try:
                 started = self.start(members, stack)
-                able = self.leave_out_slow(members[0], started)
-                self.play_turns(able, time.monotonic() - began)
+                self.play_turns(self.leave_out_slow(members[0], started), time.monotonic() - began)
             except KeyboardInterrupt:
                 self.settle()
                 for member, taker in self.takers.items():

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from lar.engines import engine_named
 from lar.engines.listener import Listener, SideListener
 from lar.errors import LarError, UsageError, count_of, error_of_write, printable_lines, writing
-from lar.files.report_file import open_for_writing, take_place
+from lar.files.report_file import check_replaceable, head_of, open_for_writing, take_place
 from lar.files.work_folders import error_of_full_disk, work_folder
 from lar.measurement.machine import read_instruction_sets, read_model_file
 from lar.measurement.rows import SampleRows
@@ -45,6 +45,8 @@ from lar.options.paths import index_place
 from lar.options.table import (
     BIN_OUT_DUMP,
     BY_KEY,
+    GET_STATIC_MEM_INFO,
+    IO_DUMP,
     PROFILE_FILES,
     PROFILE_SYSCALLS,
     PROFILES,
@@ -58,6 +60,8 @@ from lar.running.worker_process import WorkerProcess
 
 if TYPE_CHECKING:
     from lar.records.profile import Profile
+
+MEMORY_PLAN = {"StaticMemoryInfo.json", "graph.json"}  # the files of --get-static-mem-info
 
 
 def artifacts_of(spec: RunSpec) -> dict[Option[Any], Path]:
@@ -85,8 +89,10 @@ def place_artifacts(spec: RunSpec, context: RunContext) -> Iterator[tuple[RunSpe
                 folder = stack.enter_context(folder_beside(place, option.writes, option.flag))
                 if not (grows and context.resume and place.is_dir()):
                     check_place(place, option.flag, option.writes, context.overwrite)
+                if option in (IO_DUMP, *PROFILE_FILES):
+                    check_replaceable(place, option.flag)
                 if option in TENSORS:
-                    check_place(index_place(place), option.flag, "file", context.overwrite)
+                    check_index(index_place(place), option.flag)
                 if grows and (context.resume or not place.is_dir() or not any(place.iterdir())):
                     spec = stack.enter_context(grow_dump(spec, place))
                     written[option.key] = str(place)
@@ -141,7 +147,29 @@ def folder_beside(place: Path, kind: str, flag: str) -> contextlib.AbstractConte
     return work_folder(os.path.realpath(parent), claim=str(place), flag=flag)
 
 
-def check_place(place: Path, flag: str, kind: str, overwrite: bool) -> None:
+def may_replace(flag: str, path: Path) -> bool:
+    """Return whether --overwrite may replace a file in the folder that a flag names."""
+    if flag == GET_STATIC_MEM_INFO.flag:
+        return path.name in MEMORY_PLAN
+    from lar.dumps.index import is_tensor
+
+    return flag != "-o" and is_tensor(path)  # `lar pack -o` replaces no folder
+
+
+def check_index(place: Path, flag: str) -> None:
+    """Refuse a path to which the index of a dump cannot be written.
+
+    Raises:
+        UsageError: the path is a folder, or a file that is not the index of a dump.
+        OSError: the path may not be written.
+    """
+    check_place(place, flag, "file")
+    if (head := head_of(place)) and b'"lar.dump/' not in head:
+        problem = "is not the index of a dump, which would replace it"
+        raise UsageError(problem, "give another folder, or remove it", flag=flag, subject=place)
+
+
+def check_place(place: Path, flag: str, kind: str, overwrite: bool = False) -> None:
     """Refuse a path to which a file or a folder cannot be written.
 
     Raises:
@@ -153,15 +181,14 @@ def check_place(place: Path, flag: str, kind: str, overwrite: bool) -> None:
     if kind == "folder":
         if place.exists() and not place.is_dir():
             raise refusal("is not a folder", "choose another name")
-        found = [*place.iterdir()] if place.is_dir() else []
+        found, hint = [*place.iterdir()] if place.is_dir() else [], "give a new folder"
+        is_replaceable = all(may_replace(flag, each) for each in found)
         if found and not overwrite:
-            hint = "give a new folder, or --overwrite to replace the dump in it"
+            hint += ", or --overwrite to replace what is in it" * is_replaceable
             raise refusal("the folder is not empty", hint)
-        from lar.dumps.index import is_tensor
-
-        if not all(map(is_tensor, found)):
-            problem = "--overwrite replaces dumps only, and something else is in it"
-            raise refusal(problem, "give a new folder")
+        if not is_replaceable:
+            problem = f"--overwrite replaces only what {flag} wrote, and something else is in it"
+            raise refusal(problem, hint)
     elif kind not in STREAMS and place.exists():
         if place.is_dir():
             raise refusal("is a folder; give a file name")

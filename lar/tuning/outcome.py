@@ -373,7 +373,7 @@ def copy_cache(space: ModelSpace, source: str, place: str) -> None:
     if files is not None:
         files.copy(source, place, FLAG)
         return
-    with OutputFile(place, FLAG) as output:
+    with OutputFile(place, FLAG, is_text=False) as output:
         output.write(Path(source).read_bytes())
 
 

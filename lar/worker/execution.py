@@ -34,7 +34,7 @@ from lar.measurement.loop import (
 from lar.measurement.noise import Meter
 from lar.measurement.rows import SampleRows, samples_since
 from lar.measurement.summary import batch_of, precision_of, windows_agree
-from lar.options.table import PROFILE_FILES, one_of
+from lar.options.table import BATCH_SIZE, PROFILE_FILES, one_of
 from lar.records import events
 from lar.records.events import Emit
 from lar.records.run import (
@@ -129,11 +129,10 @@ class Feeder:
             sizes = AxisSizes(infos, spec.shape)
             for info in infos:
                 if info.name in arrays and spec.shape:
-                    sizes.learn(info, arrays[info.name].shape)
+                    sizes.learn(info, arrays[info.name].shape, BATCH_SIZE.flag)
         if names:
             fed = tuple(replace(each, source=names.get(each.source, each.source)) for each in fed)
-        notes = tuple(note.called(names) for note in feed.notes)
-        return Feed(arrays, fed, notes, feed.guessed)
+        return Feed(arrays, fed, tuple(note.called(names) for note in feed.notes), feed.guessed)
 
     def feed_of_case(self, number: int, case: Case) -> NumberedFeed:
         """Read the inputs of a testcase.

@@ -146,8 +146,7 @@ class Recorder(Silent):
             # only one.
             sums = self.cpu if self.recorded[copy] > 1 else NO_TIMES
             self.cpu = tuple(map(add, sums, map(sub, read_times(), self._cpu_began)))
-        first = self._begun.pop(copy, start)
-        step = records.Step(place["step"], first, end, self.warmup, copy)
+        step = records.Step(place["step"], self._begun.pop(copy, start), end, self.warmup, copy)
         self.recorded[copy] += 1
         self.steps.add(*msgspec.structs.astuple(step))
         copied, waited = driver.copied_at, end
@@ -266,8 +265,8 @@ def read_times() -> tuple[float, ...]:
     Unknown ticks are 0.
     """
     ticks = [int(word) for word in read_text("/proc/stat").split()[1:9]] or [0] * 8
-    busy = sum(ticks) - ticks[3] - ticks[4]  # without idle time and waiting for a disk
-    return time.perf_counter(), time.process_time(), busy, sum(ticks)
+    # A CPU that is idle or waits for a disk (fields 3 and 4) is not busy.
+    return time.perf_counter(), time.process_time(), sum(ticks) - sum(ticks[3:5]), sum(ticks)
 
 
 def join_traces(traces: Sequence[EngineTrace]) -> EngineTrace:

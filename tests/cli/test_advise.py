@@ -61,8 +61,7 @@ def test_the_profile_keeps_what_was_tried_for_its_report(
 
 def test_a_race_that_is_too_short_names_the_likely_winner(write_script: WriteScript) -> None:
     model = script(write_script, {"nchw88": 0.6})
-    done = run_lar("advise", model, "--budget", "0.01", code=0)
-    *_, best, command = done.stdout.splitlines()
+    *_, best, command = run_lar("advise", model, "--budget", "0.01", code=0).stdout.splitlines()
     assert best == (
         "best: --enable-nchw88 is likely faster: 2.00 times as fast so far, not proven; "
         "--budget 0.03 may prove it"

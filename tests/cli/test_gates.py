@@ -34,5 +34,4 @@ def test_a_gate(
 
 @each_row("cli/cases/gates named once")
 def test_what_failed_is_named_once(name: str, subject: str, said: str) -> None:
-    failure = Failure(problem="is damaged", subject=subject)
-    assert failed(name, "failed", failure).failure == said
+    assert failed(name, "failed", Failure(problem="is damaged", subject=subject)).failure == said

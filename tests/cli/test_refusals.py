@@ -71,7 +71,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("brace.json", b"{"),
         ("object.json", b'{"traceEvents": []}'),
         ("future.json", b'{"schema":"lar.profile/9"}'),
-        ("foreign.csv", b"a,b\n1,2\n"),
+        ("foreign.index.json", b"a,b\n1,2\n"),
         ("whole.txt", log),
         ("cut.txt", log[:1900]),
         ("text", b"text " * 200),

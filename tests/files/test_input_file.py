@@ -85,8 +85,9 @@ def test_a_file_that_is_larger_than_any_memory_is_refused(tmp_path: Path) -> Non
 def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"\xff")
-    with pytest.raises(UsageError, match=r"--labels: .*: cannot be read: it is not UTF-8 text"):
-        read_lines(path, "--labels")
+    with pytest.raises(UsageError, match=r"--labels: .*: is not UTF-8 text") as caught:
+        read_lines(path, "--labels", each="number")
+    assert caught.value.hint == "give a text file with one number on each line"
 
 
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:

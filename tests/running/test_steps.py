@@ -145,7 +145,7 @@ def test_nothing_but_a_dump_is_replaced(other: str) -> None:
         Path("dir/thesis.txt").write_text("years of work")
     else:
         Path("dir/years").mkdir()
-    assert "replaces dumps only" in complaint(bin_io_dump="dir", overwrite=True)
+    assert "replaces only what --bin-io-dump wrote" in complaint(bin_io_dump="dir", overwrite=True)
     assert len(names("dir")) == 3
 
 

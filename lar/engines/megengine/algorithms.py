@@ -398,7 +398,7 @@ def keep_engines(driver: LiteDriver, path: str) -> None:
     from lar.files.report_file import OutputFile
 
     driver.call("LITE_dump_tensor_rt_cache")
-    with OutputFile(os.path.realpath(path), table.TENSORRT_CACHE.flag) as file:
+    with OutputFile(os.path.realpath(path), "--tensorrt-cache", is_text=False) as file:
         file.write(engines_copy(driver).read_bytes())
 
 

@@ -227,7 +227,7 @@ def update_cache(
         old = {} if is_new else read_cache(real)
         new = change(old)
         if is_new or new != old:
-            with OutputFile(real, flag) as file:
+            with OutputFile(real, flag, is_text=False) as file:
                 file.write(bytes_of(new))
         return old, new
 

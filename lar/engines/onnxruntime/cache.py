@@ -162,7 +162,7 @@ class ModelCaches(caches.ModelCacheFiles):
             new, old = read_cache(path), read_if_there(place)
             # The second file is written first, so that it exists when the first file names it.
             if new.data:
-                second = OutputFile(str(folder_of(place) / new.data), flag)
+                second = OutputFile(str(folder_of(place) / new.data), flag, is_text=False)
                 with second as output, open_data(path, new) as file:
                     output.write(file.read(new.data_bytes))
             super().copy(path, place, flag)
@@ -229,7 +229,7 @@ def open_cached(driver: SessionDriver, path: Path) -> Any:
         if not place.parent.is_dir():
             raise FileNotFoundError(2, "no such folder")
         # Open the output before the long work, to refuse a file that cannot be written.
-        with OutputFile(str(place), caches.FLAG) as output:
+        with OutputFile(str(place), caches.FLAG, is_text=False) as output:
             return build(driver, output, key)
 
 

@@ -91,7 +91,7 @@ def open_cached(driver: CompiledDriver, place: str) -> Any:
 
             said = f"OpenVINO cannot load it: {last_line(str(error))}"
             raise UsageError(said, caches.ANOTHER_FILE, subject=path) from error
-    with OutputFile(place, caches.FLAG) as output:
+    with OutputFile(place, caches.FLAG, is_text=False) as output:
         compiled = driver.compile(driver.model)
         content = compiled.export_model().getvalue()
         record = {"key": key, "crc32": zlib.crc32(content)}
