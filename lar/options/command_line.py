@@ -103,9 +103,8 @@ def parse_values(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[s
         option = option_of(key) or (KEYWORDS.get(key) if key in others else None)
         if option is None:
             near = suggest_flag(key.rstrip("_"), (*BY_KEY, *BY_ALIAS, *others))
-            problem = f"unknown option {key!r}" + (f"; {near}" if near else "")
             hint = "options are the flags of `lar run --help all`: --warmup-iter N is warmup_iter=N"
-            raise UsageError(problem, hint)
+            raise UsageError(f"unknown option {key!r}" + (f"; {near}" if near else ""), hint)
         if option.is_for_command_line and is_set(value):
             raise UsageError("works only on the command line", "leave it out", flag=option.flag)
         if option.key in values:

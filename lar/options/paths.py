@@ -92,9 +92,8 @@ def refuse_clash(first: Place, second: Place) -> None:
         )
     for inner, outer in ((first, second), (second, first)):
         if inner.flag and is_below(inner.path, outer.path):
-            what = outer.what or f"into which {outer.flag} writes"
             raise UsageError(
-                f"is inside {outer.path}, {what}",
+                f"is inside {outer.path}, {outer.what or f'into which {outer.flag} writes'}",
                 "choose a path outside of that folder",
                 flag=inner.flag,
                 subject=inner.path,

@@ -101,13 +101,11 @@ class Pairs:
 
     def __init__(self, pairs: Iterable[tuple[Term, Term]], hint: str = "") -> None:
         self.pairs = [(condition_of(first), condition_of(second)) for first, second in pairs]
-        self.why = ""
-        self.hint = hint
+        self.why, self.hint = "", hint
 
     def because(self, why: str, hint: str = "") -> Pairs:
         """Set the reason of the rule and the hint of its error, and return the rule."""
-        self.why = why
-        self.hint = hint or self.hint
+        self.why, self.hint = why, hint or self.hint
         return self
 
     def __call__(self, asked: Asked) -> None:

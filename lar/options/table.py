@@ -22,6 +22,7 @@ THREADS = Value(values.parse_threads, "N")
 SECONDS = Value(values.parse_duration, "S")
 ERROR = Value(values.parse_error, "E")
 NAME = Value(str, "NAME")
+DEVICE_ID = Value(values.parse_device_id, ":ID")
 READ_FILE = Value(values.parse_path, "FILE", reads=True)
 NEW_FILE = Value(values.parse_path, "FILE", writes="file")
 NEW_FOLDER = Value(values.parse_path, "DIR", writes="folder")
@@ -194,11 +195,7 @@ RESUME = Switch(
 IN_DEVICE = Group("device", "device and threads")
 
 CPU = Switch("cpu", "run on the CPU (the default)")
-CUDA = Option(
-    "cuda",
-    Value(values.parse_device_id, ":ID"),
-    "run on CUDA device 0, on device 1 with --cuda:1",
-)
+CUDA = Option("cuda", DEVICE_ID, "run on CUDA device 0, on device 1 with --cuda:1")
 CPU_DEFAULT = Switch("cpu_default", "run on the CPU, only in the thread that calls the engine")
 MULTITHREAD = Option("multithread", THREADS, "run each operator on N threads")
 MULTITHREAD_DEFAULT = Option(
@@ -578,9 +575,8 @@ def find_untyped(options: Mapping[str, Any], typed: Mapping[str, Any], own: Coll
             these.
     """
     for option in TYPED_ONLY:
-        known = {*own, *values_of(typed.get(option.key))}
         for value in values_of(options.get(option.key)):
-            if value not in known:
+            if value not in (*own, *values_of(typed.get(option.key))):
                 return f"{option.flag} {value}"
     return ""
 

@@ -67,9 +67,8 @@ def with_settings(source: Source, values: Mapping[str, Any]) -> Iterator[dict[st
     try:
         forced = table.FORCE.of(values)
         if not forced and (differences := [*differences_of(settings, source.model, joined)]):
-            problem = f"was made for something else: {'; '.join(differences)}"
             hint = "`lar tune MODEL` finds settings for this run; --force uses the file anyway"
-            raise refusal(path, problem, hint)
+            raise refusal(path, f"was made for something else: {'; '.join(differences)}", hint)
         check_caches(found, path, joined)
         yield joined
     except UsageError as error:

@@ -104,12 +104,11 @@ class Feeder:
             UsageError: an input is wrong, or does not fit the model.
         """
         try:
-            feed = self.read(self.spec.inputs)
+            return NumberedFeed(**vars(self.read(self.spec.inputs)))
         except UnnamedInput as error:
             if "--input" in self.names:
                 error.hint = error.hint.replace(NAME_IT, "give a mapping from names to arrays")
             raise
-        return NumberedFeed(**vars(feed))
 
     def read(self, given: Sequence[str | Given], *, generates: bool = True) -> Feed:
         """Read the inputs of a model, and repeat them to fill the requested batch.

@@ -138,8 +138,7 @@ def read_result(log: Path, version: str = "") -> ScenarioResult:
         lines = log.read_text(errors="replace").splitlines()
     except OSError as error:
         raise LarError(f"LoadGen wrote no log: {error.strerror}", subject=log) from None
-    values: dict[str, Any] = {}
-    errors: list[str] = []
+    values, errors = dict[str, Any](), list[str]()
     for line in lines:
         # Some lines are not JSON: LoadGen does not quote all of its own strings.
         with contextlib.suppress(ValueError):
