@@ -504,8 +504,7 @@ def tensor_table(
     rows = tuple(rows)
     roles = [ROLE] if any(row.role for row in rows) else []
     known = (it for it in (*more, *COLUMNS) if any(it.value(row) is not None for row in rows))
-    columns = (*roles, *known)
-    return table_of(columns, rows, lambda row: row.tensor.passed, title, (*roles, *shown))
+    return table_of((*roles, *known), rows, lambda row: row.tensor.passed, title, (*roles, *shown))
 
 
 def counts_of(comparison: Comparison) -> tuple[int, int]:

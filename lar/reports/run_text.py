@@ -271,8 +271,7 @@ def format_queue(result: RunResult) -> list[str]:
 def format_queued(queue: QueueSummary, key: str) -> str:
     """Return the figures of the requests' `waiting` or `latency` as text."""
     figures = {name: getattr(queue, f"{key}_{name}") for name in ("mean", "median")}
-    percentiles = getattr(queue, f"{key}_percentiles")
-    figures |= {f"p{rank:g}": value for rank, value in percentiles.items()}
+    figures |= {f"p{rank:g}": value for rank, value in getattr(queue, f"{key}_percentiles").items()}
     figures["max"] = getattr(queue, f"{key}_maximum")
     return " ".join(f"{name}={format_ms(value)}ms" for name, value in figures.items())
 
@@ -410,8 +409,7 @@ class CaseLines:
             for number, times in enumerate(self.times):
                 if 0 < len(times) < self.spec.iterations:
                     lines += self.end_test(number)
-            total = sum(sum(times) for times in self.times)
-            lines.append(f"=== total time: {format_ms(total)}ms")
+            lines.append(f"=== total time: {format_ms(sum(sum(times) for times in self.times))}ms")
         return lines + format_cases(result)
 
 

@@ -38,8 +38,7 @@ def test_a_long_remark_of_a_model_is_shortened() -> None:
 
 
 def test_a_model_of_nothing_is_described_too() -> None:
-    nothing = replace(INFO, inputs=(), outputs=(), operators={}, metadata={})
-    lines = report_info(nothing).lines_for()
+    lines = report_info(replace(INFO, inputs=(), outputs=(), operators={}, metadata={})).lines_for()
     assert lines[-3:] == ["tensor  name  dtype  shape", "", "operator (0)  count"]
 
 

@@ -202,8 +202,7 @@ def records_of(profile: Profile) -> list[Record]:
     waiting of the host, and times with all digits.
     """
     is_scaled = profile.correction is not None and profile.correction.scale < 1
-    is_own = is_single(profile) and not is_scaled
-    if is_own and is_raw_profile(profile.engine_raw):
+    if is_single(profile) and not is_scaled and is_raw_profile(profile.engine_raw):
         try:
             raw = decode_raw(profile.engine_raw)
         except (msgspec.MsgspecError, ValueError) as error:

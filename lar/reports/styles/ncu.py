@@ -218,9 +218,10 @@ def chosen_rows(profile: Profile, options: Mapping[str, Any]) -> list[Row]:
     """
     pattern, key = options.get("filter", ""), options.get("group_by", "operator")
     matches = re.compile(pattern).search
+    whole = put_in_ranges(profile, launches_of(profile))
     launches = [
         it
-        for it in put_in_ranges(profile, launches_of(profile))
+        for it in whole
         if any(map(matches, (it.operator.name, it.operator.type, it.kernel, *it.ranges)))
     ]
     if not launches and pattern:
@@ -229,7 +230,7 @@ def chosen_rows(profile: Profile, options: Mapping[str, Any]) -> list[Row]:
     if not launches:
         raise UsageError("the profile holds no timed operators", "run with --iter 1 or more")
     by_kernel = "group_by" not in options and launches[0].span
-    return rows_of(profile, "kernel" if by_kernel else key, launches)
+    return rows_of(profile, "kernel" if by_kernel else key, launches if pattern else None, whole)
 
 
 def shown_rows(profile: Profile, rows: Iterable[Row]) -> Iterator[Shown]:
