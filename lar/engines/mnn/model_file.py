@@ -70,8 +70,7 @@ class Net(NamedTuple):
         plain: dict[str, str] = {}
         for each in self.operators:
             taken = tuple(plain.get(name, name) for name in each.inputs)
-            is_fixed = data.isdisjoint(taken) and each.type not in UNSTEADY
-            if is_fixed or each.type in OF_SHAPES:
+            if (data.isdisjoint(taken) and each.type not in UNSTEADY) or each.type in OF_SHAPES:
                 continue
             data.update(each.outputs)
             if each.type == "ConvertTensor" and each.outputs[0] not in self.outputs:

@@ -250,8 +250,7 @@ def normalize_batch(call: Call) -> Array:
     x, *rest = call.inputs
     shape = [-1, *[1] * (x.ndim - 2)]
     scale, bias, mean, variance = (each.reshape(shape) for each in rest)
-    deviation = np.sqrt(variance + call.get("epsilon", 1e-5))
-    return np.asarray((x - mean) / deviation * scale + bias)
+    return np.asarray((x - mean) / np.sqrt(variance + call.get("epsilon", 1e-5)) * scale + bias)
 
 
 @implements("LpNormalization")
