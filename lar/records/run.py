@@ -628,8 +628,7 @@ class Samples(Record):
         """Return the samples of one runner."""
         if not self.runner:
             return self if runner == 0 else Samples()
-        own = slice(bisect_left(self.runner, runner), bisect_right(self.runner, runner))
-        return self.part(own)
+        return self.part(slice(bisect_left(self.runner, runner), bisect_right(self.runner, runner)))
 
 
 # The columns of samples that hold measured numbers.

@@ -78,8 +78,7 @@ def format_event(event: Event, spec: RunSpec) -> str:
     """Return the line for an event; empty if the event has no line."""
     match event:
         case EngineStarted(engine):
-            title = engine_named(engine.name).title
-            used = title, engine.version, f"({engine.driver})"
+            used = engine_named(engine.name).title, engine.version, f"({engine.driver})"
             line = f"lar {__version__}: using {' '.join(filter(None, used))}"
             kernels = engine.libraries.get("megdnn")
             return f"{line} and megdnn {kernels}" if kernels else line
@@ -282,7 +281,8 @@ def format_throughput(result: RunResult) -> str:
     if not rate:
         return "throughput: N/A"
     over = f" over {runners} runners" if runners > 1 else ""
-    return f"throughput: {rate:.3f} iterations/s{over}"
+    pauses = ", pauses between iterations included" if over and result.iterations_seconds else ""
+    return f"throughput: {rate:.3f} iterations/s{over}{pauses}"
 
 
 def format_trust(summary: Summary) -> list[str]:

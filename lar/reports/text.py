@@ -261,8 +261,7 @@ class Drawing:
         aligns = (self.layout.header_align or align for align in self.aligns)
         if self.screen.width is not None:
             titles = map(shorten, titles, self.widths)
-        cells = map(self.pad, titles, self.widths, aligns)
-        yield self.line(cells, BOLD)
+        yield self.line(map(self.pad, titles, self.widths, aligns), BOLD)
         yield from self.rule(self.layout.under)
 
     def body(
@@ -364,8 +363,7 @@ def fit_columns(
 
 def least_width(texts: Collection[str], longest: int) -> int:
     """Return the least width to which strings can be cut so that all stay different."""
-    widths = range(SHORTEST, longest)
-    apart = (it for it in widths if len({*shorten_all(texts, it)}) == len(texts))
+    apart = (it for it in range(SHORTEST, longest) if len({*shorten_all(texts, it)}) == len(texts))
     return next(apart, longest)
 
 

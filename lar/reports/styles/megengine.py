@@ -208,10 +208,9 @@ def records_of(profile: Profile) -> list[Record]:
         except (msgspec.MsgspecError, ValueError) as error:
             raise UsageError(f"MegEngine's part of the profile is damaged: {error}") from None
         is_infinite = not profile.facts.lar_version
-        operators = raw.graph_exec.operator.items()
         return [
             replace(record_of_raw(raw, key, operator), is_infinite=is_infinite)
-            for key, operator in operators
+            for key, operator in raw.graph_exec.operator.items()
         ]
     ran: dict[int, list[tuple[Execution, int]]] = {}
     for execution, ns in zip(profile.timed_executions, self_times_of(profile), strict=True):

@@ -115,10 +115,9 @@ def ranges(profile: Profile) -> Iterable[Event]:
 
     NVTX's start and end ranges are left out.
     """
-    spans = spans_without_warmup(profile, "user_annotation")
     return (
         Event(span.name, span.duration_ns)
-        for span in spans
+        for span in spans_without_warmup(profile, "user_annotation")
         if not (span.style or "").lower().startswith("start")
     )
 

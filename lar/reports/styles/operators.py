@@ -99,7 +99,7 @@ def describe_balance(profile: Profile) -> str:
     The text is empty if the operators waited little, or if the engine does not report waiting.
     """
     use = use_of(profile.operators)
-    share = None if use is None else use.waiting_share
+    share = None if use is None else use.share_of("waiting")
     if share is None or share < LEAST_SHARE:
         return ""
     return f"the calling thread waits {share:.0%} of the time for other threads"
