@@ -291,7 +291,7 @@ class OptimizedGraph:
 
 def unfilled(
     graph: Message, plain: Message
-) -> tuple[dict[str, Message], dict[str, tuple[int, ...]], dict[str, int | None]]:
+) -> tuple[dict[str, Message | None], dict[str, tuple[int, ...]], dict[str, int | None]]:
     """Return original convolutions, shapes of weights, and numbers of channels of tensors.
 
     They are from before ONNX Runtime added channels to fill blocks. The original convolutions are
@@ -305,7 +305,7 @@ def unfilled(
     shapes = {tensor.name: tuple(tensor.dims) for tensor in plain.initializer}
     filled = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     makers = {name: node for node in plain.node for name in node.output if name}
-    mains: dict[str, Message] = {}
+    mains: dict[str, Message | None] = {}
     filters: dict[str, tuple[int, ...]] = {}
     channels: dict[str, int | None] = {}
     for node in graph.node:
@@ -314,8 +314,7 @@ def unfilled(
             maker = makers.get(node.name.removesuffix(BLOCKED_NAME))
             while maker is not None and maker.op_type != "Conv":
                 maker = makers.get(maker.input[0]) if maker.input else None
-            if maker is not None:
-                mains[node.name] = maker
+            mains[node.name] = maker
             shape = shapes.get(maker.input[1], ()) if maker is not None else ()
             wide, counts = filled.get(node.input[1], ()), [None]
             # Weights are padded only in their channels.

@@ -207,9 +207,8 @@ def records_of(profile: Profile) -> list[Record]:
             raw = decode_raw(profile.engine_raw)
         except (msgspec.MsgspecError, ValueError) as error:
             raise UsageError(f"MegEngine's part of the profile is damaged: {error}") from None
-        is_infinite = not profile.facts.lar_version
         return [
-            replace(record_of_raw(raw, key, operator), is_infinite=is_infinite)
+            replace(record_of_raw(raw, key, operator), is_infinite=not profile.facts.lar_version)
             for key, operator in raw.graph_exec.operator.items()
         ]
     ran: dict[int, list[tuple[Execution, int]]] = {}
