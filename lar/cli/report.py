@@ -107,7 +107,12 @@ def report(arguments: argparse.Namespace) -> int:
     from lar.cli.report_files import open_reports  # not before: the help needs none of it
 
     with open_reports(vars(arguments), read=paths) as files:
-        profiles = [open_profile(path, as_recorded=style.as_recorded) for path in paths]
+        profiles = [*map(open_profile, paths)]
+        # Reading a profile has imported this already.
+        from lar.profiles.costs import describe_cost, fit_all_to_plain
+
+        if not style.as_recorded:
+            profiles = fit_all_to_plain(profiles)
         *baseline, profile = profiles[:2]
         if not arguments.style and name == "operators" and not profile.facts.lar_version:
             style = STYLES["megengine"]  # the style of the engine's own tool
@@ -118,8 +123,6 @@ def report(arguments: argparse.Namespace) -> int:
             raise UsageError(
                 f"the style {name} has no tables", "use --json FILE", flag=flag_of(min(refused))
             )
-        from lar.profiles.costs import describe_cost  # a report has imported it already
-
         # A report of several profiles has its own line on this for each profile.
         corrected = describe_cost(profile) if profile.correction and not baseline else ""
         footer = "" if style is STYLES["operators"] else corrected
@@ -160,26 +163,18 @@ def check_paths(paths: list[str], name: str, style: Style) -> None:
         raise UsageError("has no partner", hint, subject=paths[-1])
 
 
-def open_profile(path: str, *, as_recorded: bool = True) -> Profile:
+def open_profile(path: str) -> Profile:
     """Read a profile in the format of lar or of an engine; the path - is standard input.
-
-    If `as_recorded` is true, the times stay as recorded. If `as_recorded` is false, the times of
-    the operators are scaled so that they add up to the time of an iteration without profiler.
 
     Raises:
         UsageError: the file is missing, or is not a profile.
     """
-    if path != "-":
+    if is_file := path != "-":
         check_input(path)
     # Imported here: a missing file needs nothing that is slow to import.
     from lar.engines.operator_times import decode_any, read_profile
-    from lar.profiles.costs import fit_to_plain
 
-    if path == "-":
-        profile = decode_any(sys.stdin.buffer.read(), "standard input")
-    else:
-        profile = read_profile(path)
-    return profile if as_recorded else fit_to_plain(profile)
+    return read_profile(path) if is_file else decode_any(sys.stdin.buffer.read(), "standard input")
 
 
 def export(arguments: argparse.Namespace) -> int:

@@ -151,8 +151,7 @@ def dimension_of(name: str, given: Any, site: Site, here: Set[str]) -> Dimension
         return precision_dimension(site, {kind: {*sets} for kind, sets in given.items()})
     if name == "model":
         return prepared_model(*given)
-    dimension = threads_dimension if name == "threads" else copies_dimension
-    return dimension(site.cores, **given)
+    return (threads_dimension if name == "threads" else copies_dimension)(site.cores, **given)
 
 
 def choices_of(rows: Iterable[dict[str, Any]], here: Set[str]) -> Iterator[Choice]:

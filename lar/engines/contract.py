@@ -248,8 +248,7 @@ def dumps_its_tensors(it: Subject) -> None:
         late = given.intersection(operator.inputs) - before
         require(not late, f"{operator.name} takes {late}, which later operators give")
         before.update(operator.outputs)
-        is_input = not (operator.inputs or operator.constant)
-        if is_input or reached.intersection(operator.inputs):
+        if not (operator.inputs or operator.constant) or reached.intersection(operator.inputs):
             reached.update(operator.outputs)
     tensors = {each.origin: each for each in dump} | {each.name: each for each in dump}
     for name, value in result.arrays.items():

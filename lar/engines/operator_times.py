@@ -35,7 +35,7 @@ from lar.records.profile import (
 )
 
 # Match a name inside a layer; the group is the layer's path. DOTTED allows only dots in the path.
-LAYER = re.compile(r"(.+)[/.][^/.]+")
+LAYER = re.compile(r"/?(.+)[/.][^/.]+")
 DOTTED = re.compile(r"(\w+(?:\.\w+)*)\.\w+")
 
 # The category and name of a span that converts a layout.

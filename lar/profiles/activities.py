@@ -266,5 +266,4 @@ def execution_of(span: Span, places: Places) -> int | None:
         return None
     if not (found := places.get((span.operator, span.step))):
         return None
-    begun = bisect_right(found, span.start_ns, key=itemgetter(0))
-    return found[max(begun - 1, 0)][1]
+    return found[max(bisect_right(found, span.start_ns, key=itemgetter(0)) - 1, 0)][1]

@@ -119,8 +119,7 @@ def calls_of(profile: Profile) -> Sequence[Call]:
         if id(span) in waiting:
             call.take_out(call.self_cpu_ns or 0)
     spent = [*take_out_profiling(profile, runtime)]
-    outer = [call for call in ranges if call.step is None]
-    around = clip_to_steps(profile, outer, pieces)
+    around = clip_to_steps(profile, [call for call in ranges if call.step is None], pieces)
     return [*within, *runtime, *operators, *around, *device_calls(profile), *spent]
 
 
@@ -170,8 +169,7 @@ def range_calls(profile: Profile, operators: Sequence[Call]) -> list[Call]:
 def call_of_span(span: Span, kind: Kind, *, on_device: bool) -> Call:
     ns = span.duration_ns
     times = (0, 0, ns, ns) if on_device else (ns, ns, 0, 0)
-    where = span.thread, span.step, *span.interval
-    return Call(kind, span.name, span.operator, *where, *times)
+    return Call(kind, span.name, span.operator, span.thread, span.step, *span.interval, *times)
 
 
 def pieces_of_operators(profile: Profile, calls: Sequence[Call]) -> Iterator[Piece]:

@@ -12,6 +12,7 @@ other work disturbed the runs so much that the cost is unknown, all times stay a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, TypeVar
@@ -53,8 +54,7 @@ def cost_of(profiled: Samples, plain: Samples) -> Cost | None:
         return None
     calm, calm_without = calm_median(profiled), calm_median(plain)
     if calm is None or calm_without is None:
-        undisturbed = in_turn(profiled, disturbed_in(profiled))
-        fastest = min(undisturbed, default=0.0)
+        fastest = min(in_turn(profiled, disturbed_in(profiled)), default=0.0)
         if fastest > SURELY_SLOWER * median(without):
             calm, calm_without = fastest, median(without)
     return Cost(
@@ -130,6 +130,16 @@ def fit_to_plain(profile: Profile) -> Profile:
     )
 
 
+def fit_all_to_plain(profiles: Sequence[Profile]) -> list[Profile]:
+    """Return the profiles of a report; all their operator times are of one kind.
+
+    The times of all profiles are scaled as by `fit_to_plain`. If the cost of profiling is not known
+    for one of the profiles, the times of all profiles stay as recorded.
+    """
+    known = all(map(seconds_of, profiles))
+    return [fit_to_plain(profile) if known else profile for profile in profiles]
+
+
 def scale_of(profile: Profile, plain_ns: float) -> float:
     """Return the factor (at most 1) by which operator times are scaled to a plain iteration.
 
@@ -152,8 +162,7 @@ def scale_of(profile: Profile, plain_ns: float) -> float:
     steps = busy.keys() - disturbed_steps(profile).keys() or busy.keys()
     busy_ns = median(total_of(merge_intervals(it.interval for it in busy[step])) for step in steps)
     copied_ns = median(total_of(merge_intervals(copied.get(step, ()))) for step in steps)
-    room_ns = max(plain_ns - copied_ns, 0.0)
-    return min(1.0, room_ns / busy_ns) if busy_ns else 1.0
+    return min(1.0, max(plain_ns - copied_ns, 0.0) / busy_ns) if busy_ns else 1.0
 
 
 def describe_cost(profile: Profile) -> str:

@@ -178,15 +178,17 @@ class ComparedTimes:
 
 @dataclass(frozen=True)
 class ComparedProfiles:
-    """The compared iterations, the compared operators in A's order, and the sum of all operators.
+    """The compared iterations, the compared operators in A's order, and sums of operators.
 
-    The iterations of the plain runs, which are not profiled, are compared. If any profile has no
+    `total` is the sum of all operators, `shared` the sum of the operators that both sides have. The
+    iterations of the plain runs, which are not profiled, are compared. If any profile has no
     plain run, the profiled iterations of all profiles are compared.
     """
 
     iteration: ComparedTimes
     operators: tuple[ComparedTimes, ...]
     total: ComparedTimes
+    shared: ComparedTimes
 
     @property
     def is_judged(self) -> bool:
@@ -221,13 +223,14 @@ def compare_profiles(
         for own, kind in zip(sides, kinds, strict=True)
     ]
     shown = [operators_matching(side, pattern) for side in (a, b)]
-    joined = [
+    joined = [*match_operators(a, b, kinds)]
+    chosen = [
         pair
-        for pair in match_operators(a, b, kinds)
+        for pair in joined
         if any(own.intersection(places) for own, places in zip(shown, pair, strict=True))
     ]
     rows = [
-        add_up(name, type, pair, uses) for name, type, pair in grouped(joined, (a, b), group_by)
+        add_up(name, type, pair, uses) for name, type, pair in grouped(chosen, (a, b), group_by)
     ]
     rows = [row for row in rows if any(row.times_ns)]
     ratios = [*filter(None, map(log_ratios, rows))]
@@ -235,11 +238,11 @@ def compare_profiles(
     kind, times = "plain", [[plain_ns(each) for each in own] for own in sides]
     if not all(map(all, times)):
         kind, times = "profiled", [[median(iteration_times_of(it)) for it in own] for own in sides]
-    iteration = ComparedTimes(f"{kind} iteration", "", (times[0], times[1]))
     return ComparedProfiles(
-        judged(iteration),
+        judged(ComparedTimes(f"{kind} iteration", "", (times[0], times[1]))),
         tuple(judged(row, usual, len(ratios), CLOCK_STEP_NS) for row in rows),
         add_up("all operators", "", merged(joined), uses),
+        add_up("operators of both", "", merged([pair for pair in joined if all(pair)]), uses),
     )
 
 

@@ -205,8 +205,7 @@ class Trace:
             if (own := part.execution) is not None and profile.allocations:
                 begun.setdefault(own.operator, []).append((own, placed))
         for sample in profile.counters:
-            values = {sample.name: sample.value}
-            yield point("C", sample.name, HOST, 0, sample.at_ns, values)
+            yield point("C", sample.name, HOST, 0, sample.at_ns, {sample.name: sample.value})
         yield from self._memory_events(begun)
 
     def _events_of(self, part: Slice, placed: Placed) -> Iterator[Event]:

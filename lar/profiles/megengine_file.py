@@ -118,8 +118,7 @@ def decode_raw(data: bytes) -> RawProfile:
     """
     raw = DECODER.decode(data)
     graph, times = raw.graph_exec, raw.profiler
-    operators = graph.operator.values()
-    variables = {key for each in operators for key in (*each.input, *each.output)}
+    variables = {key for each in graph.operator.values() for key in (*each.input, *each.output)}
     variables |= {chunk.owner_var for chunk in graph.mem_chunk.values()}
     executed = {*graph.comp_seq, *times.device, *times.host}
     for what, missing in (

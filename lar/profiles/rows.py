@@ -32,11 +32,11 @@ class Row:
     nanoseconds. `total_ns` is the sum of the times of all executions, including inner operators.
     `iteration_ns` is the row's time in an iteration: for each operator, the median time is
     multiplied by the number of executions, and the products are added. Since medians are used, a
-    disturbed execution hardly changes `iteration_ns`. `share` is the row's part of the sum of
-    `iteration_ns` over all rows, from 0 to 1. `bounds` maps each bound to the part of the row's
-    time that this bound limits, the largest part first. The key None stands for an unknown bound.
-    `saving_ns` is the time that an iteration would save if the row reached the machine's roofs, or
-    None if unknown.
+    disturbed execution hardly changes `iteration_ns`. `share` is the row's part of the
+    `iteration_ns` of all rows, from 0 to 1; rows that a filter leaves out count, too. `bounds` maps
+    each bound to the part of the row's time that this bound limits, the largest part first. The key
+    None stands for an unknown bound. `saving_ns` is the time that an iteration would save if the
+    row reached the machine's roofs, or None if unknown.
     """
 
     name: str
@@ -68,24 +68,31 @@ class Row:
 
 
 def rows_of(
-    profile: Profile, by: Key = "operator", launches: Sequence[Launch] | None = None
+    profile: Profile,
+    by: Key = "operator",
+    launches: Sequence[Launch] | None = None,
+    whole: Sequence[Launch] | None = None,
 ) -> list[Row]:
-    """Return the rows of a profile, or only the rows of `launches`, with the slowest row first."""
-    launches = launches_of(profile) if launches is None else launches
-    groups = group_by(launches, KEYS[by])
+    """Return the rows of a profile, or only the rows of `launches`, with the slowest row first.
+
+    Shares are of the launches in `whole`; by default, of all launches of the profile.
+    """
     disturbed, peak = disturbed_executions(profile), host_peak_of(profile)
-    times = {
-        name: totals_of(
+
+    def times_of(group: Sequence[Launch]) -> Totals:
+        return totals_of(
             [launch.piece.duration_ns for launch in group],
             [launch.place for launch in group],
             sum(launch.execution in disturbed for launch in group),
             profile.facts.times,
         )
-        for name, group in groups.items()
-    }
-    whole_ns, steps = sum(it.ranking_ns for it in times.values()), len(steps_of(profile)) or 1
+
+    groups = group_by(launches_of(profile) if whole is None else whole, KEYS[by])
+    known = {title: times_of(group) for title, group in groups.items()}
+    whole_ns, steps = sum(it.ranking_ns for it in known.values()), len(steps_of(profile)) or 1
     rows = []
-    for title, group in groups.items():
+    for title, group in (groups if launches is None else group_by(launches, KEYS[by])).items():
+        times = known[title] if launches is None else times_of(group)
         work = work_of(launch.piece for launch in group)
         saving = work.saving_ns(peak)
         types = {launch.operator.type for launch in group}
@@ -95,10 +102,10 @@ def rows_of(
                 type=types.pop() if len(types) == 1 else "",
                 kernel=busiest_kernel(group),
                 operators=tuple(dict.fromkeys(it.place for it in group if it.place is not None)),
-                times=times[title],
+                times=times,
                 total_ns=sum(launch.total_ns for launch in group),
-                iteration_ns=times[title].ranking_ns / steps,
-                share=times[title].ranking_ns / whole_ns if whole_ns else 0.0,
+                iteration_ns=times.ranking_ns / steps,
+                share=times.ranking_ns / whole_ns if whole_ns else 0.0,
                 work=work,
                 bounds=work.bounds(peak),
                 saving_ns=None if saving is None else saving / steps,
@@ -126,8 +133,7 @@ def savings_of(profile: Profile) -> Mapping[int, float]:
 
 def shape_of(launch: Launch) -> str:
     """Return the type of a launch's operator and the shapes of its inputs."""
-    facts = launch.operator.inputs
-    shapes = " ".join(f"{{{','.join(map(str, fact.shape))}}}" for fact in facts)
+    shapes = " ".join(f"{{{','.join(map(str, fact.shape))}}}" for fact in launch.operator.inputs)
     return f"{launch.operator.type} {shapes}".rstrip()
 
 

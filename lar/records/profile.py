@@ -57,6 +57,10 @@ class TensorFact(msgspec.Struct, frozen=True):
     layout: str = ""
 
 
+ThreadPart = Literal["computing", "handing_out", "waiting"]
+THREAD_PARTS: tuple[ThreadPart, ...] = typing.get_args(ThreadPart)
+
+
 class ThreadUse(msgspec.Struct, frozen=True):
     """How an operator used the threads of an engine, summed over its timed executions.
 
@@ -72,14 +76,13 @@ class ThreadUse(msgspec.Struct, frozen=True):
     waiting_ns: Count = 0
     tasks: tuple[Count, ...] = ()
 
-    @property
-    def waiting_share(self) -> float | None:
-        """The time for which the calling thread waits for other threads, divided by its whole time.
+    def share_of(self, part: ThreadPart) -> float | None:
+        """Return one of the three times of the calling thread, divided by their sum.
 
-        The share is 0 if all threads finish at the same time.
+        The share of waiting is 0 if all threads finish at the same time.
         """
-        total = self.computing_ns + self.handing_out_ns + self.waiting_ns
-        return self.waiting_ns / total if total else None
+        times = {name: getattr(self, f"{name}_ns") for name in THREAD_PARTS}
+        return times[part] / sum(times.values()) if any(times.values()) else None
 
     def with_that_of(self, other: ThreadUse) -> ThreadUse:
         """Return a `ThreadUse` with the sums of the times and of the tasks of two `ThreadUse`.

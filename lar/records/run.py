@@ -902,7 +902,8 @@ class ModelInfo(Record):
 
     `operators` counts operators by type, the most frequent type first. `flops` counts a
     multiply-accumulate as two operations. `flops` is None if it depends on an unknown shape, and
-    `flops_unknown` then has the types of the operators that could not be counted.
+    `flops_unknown` then has the types of the operators that could not be counted, and `open_axes`
+    the axes of inputs whose sizes must be given, as `--shape` names them.
     `activation_bytes` is the size of the results of all operators, without the model's outputs. All
     sizes in bytes are None if a shape is unknown. `at` has the input shapes that the user asked
     for, by the names of the inputs. If `at` is not empty, FLOPs and bytes are computed for the
@@ -917,6 +918,7 @@ class ModelInfo(Record):
     weight_bytes: int
     flops: int | None
     flops_unknown: tuple[str, ...] = ()
+    open_axes: tuple[str, ...] = ()
     input_bytes: int | None = None
     output_bytes: int | None = None
     activation_bytes: int | None = None

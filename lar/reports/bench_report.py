@@ -204,8 +204,7 @@ def describe_tried(tried: Sequence[TriedSetting]) -> str:
     """Return a sentence on the fastest of the tried settings whose outputs are right."""
     best = best_of(tried)
     if best is None or not (ratio := ratio_of(best)) or best.difference is None:
-        names = ", ".join(each.flags for each in tried)
-        return f"no setting is shown to be faster among {names}"
+        return f"no setting is shown to be faster among {', '.join(each.flags for each in tried)}"
     times, interval = f"{1 / ratio:.2f} times as fast", best.difference.interval
     if not is_proven(best) or interval is None or not 0 < interval.low <= interval.high:
         return f"{best.flags} is likely faster: {times} so far, not proven"

@@ -108,8 +108,7 @@ def table_of(
     """Return a table with the columns for one file or for several files, as `files` says."""
     shown = [it for it in columns if it[2] in ("", files)]
     cells = [[text(*row) for _, text, _ in shown] for row in rows]
-    table = table_of_values("", "", [title for title, _, _ in shown], cells)
-    return replace(table, layout=layout)
+    return replace(table_of_values("", "", [title for title, _, _ in shown], cells), layout=layout)
 
 
 def report_of(*body: Part, document: Any = None) -> Report:

@@ -129,8 +129,7 @@ def describe_gaps(letter: str, side: SideFacts, left_out: Iterable[LeftOut]) -> 
     """Yield lines on tensors that a side did not record; the verdict names missing outputs."""
     if not side.complete:
         yield f"{letter} is incomplete: its run did not end well, and tensors may be missing"
-    found = ((it.name, it.reason) for it in left_out if not it.is_output)
-    for names, reason in by_reason(found):
+    for names, reason in by_reason((it.name, it.reason) for it in left_out if not it.is_output):
         yield one_line(f"{letter} recorded less than it ran: {names}: {reason}")
 
 
@@ -504,8 +503,7 @@ def tensor_table(
     rows = tuple(rows)
     roles = [ROLE] if any(row.role for row in rows) else []
     known = (it for it in (*more, *COLUMNS) if any(it.value(row) is not None for row in rows))
-    columns = (*roles, *known)
-    return table_of(columns, rows, lambda row: row.tensor.passed, title, (*roles, *shown))
+    return table_of((*roles, *known), rows, lambda row: row.tensor.passed, title, (*roles, *shown))
 
 
 def counts_of(comparison: Comparison) -> tuple[int, int]:
@@ -754,8 +752,7 @@ def column_of_side(side: int) -> Column[TensorOfSides]:
 
 def name_of(row: TensorOfSides) -> str:
     """Return the joined names of a tensor on all sides."""
-    names = dict.fromkeys(tensor.name for tensor in row.tensors if tensor)
-    return " = ".join(map(shorten, names))
+    return " = ".join(map(shorten, dict.fromkeys(tensor.name for tensor in row.tensors if tensor)))
 
 
 def format_type_of_sides(row: TensorOfSides) -> str:

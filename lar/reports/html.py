@@ -151,7 +151,6 @@ def figures_of_table(table: AnyTable) -> dict[str, Any]:
     columns = [(column, *cells_of(column, table.rows)) for column in table.record_columns]
     missing = [it.heading for it, cells, _ in columns if cells.count(None) == len(cells) > 0]
     known = [it for it in columns if it[0].heading not in missing]
-    marks = map(table.color, table.rows) if table.color else ()
     return {
         "columns": [
             (
@@ -162,7 +161,7 @@ def figures_of_table(table: AnyTable) -> dict[str, Any]:
         ],
         "rows": [*zip(*(cells for _, cells, _ in known), strict=True)],
         "missing": missing,
-        "marks": [*marks],
+        "marks": [*(map(table.color, table.rows) if table.color else ())],
     }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 from lar.engines import engine_named
 from lar.records.run import ModelInfo, TensorInfo, format_shape
 from lar.reports.model import table_of_values
@@ -15,21 +17,24 @@ MOST_CHARACTERS = 200
 
 def report_info(info: ModelInfo) -> Report:
     """Return the report that describes a model."""
-    unknown = f" (unknown for {', '.join(info.flops_unknown)})" if info.flops_unknown else ""
+    reasons = [f"unknown for {', '.join(info.flops_unknown)}"] if info.flops_unknown else []
+    if axes := info.open_axes:
+        given = quote(",".join(f"{axis}=N" for axis in axes))
+        reasons.append(f"open axes: {', '.join(axes)}; lar info --shape {given} counts them")
+    unknown = f" ({'; '.join(reasons)})" if reasons else ""
     sizes = {
         "inputs": info.input_bytes,
         "outputs": info.output_bytes,
         "between operators": info.activation_bytes,
     }
     known = [f"{what} {format_bytes(size)}" for what, size in sizes.items() if size is not None]
-    memory = [f"memory: {', '.join(known)}"] if known else []
     shapes = [f"{name} {format_shape(shape)}" for name, shape in info.at.items()]
     facts = [
         f"model for {engine_named(info.engine).title}",
         f"parameters: {format_count(info.parameter_count)}",
         f"weights: {format_bytes(info.weight_bytes)}",
         f"FLOPs: {format_count(info.flops)}{unknown}; a multiply-accumulate counts as two",
-        *memory,
+        *([f"memory: {', '.join(known)}"] if known else []),
         *([f"at: {', '.join(shapes)}"] if shapes else []),
         *(f"{key}: {shorten(value, MOST_CHARACTERS)}" for key, value in info.metadata.items()),
     ]

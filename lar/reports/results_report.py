@@ -70,6 +70,11 @@ def warnings_of(side_by_side: SideBySide) -> list[str]:
             f"the runs of {join_first([row.name for row in apart])} and of the baseline were not "
             "made in turns: a change of the machine between the two would look like a difference"
         )
+    if len({result.spec.runners > 1 for row in rows for result in row.results}) > 1:
+        warnings.append(
+            "iterations/s of several runners includes the pauses between iterations, that of one "
+            "runner does not"
+        )
     return warnings + [f"{row.name}: {describe_failure(row)}" for row in rows if not row.timed]
 
 
@@ -216,8 +221,7 @@ def columns_of_history(entries: Sequence[Entry]) -> Iterator[Column[Entry]]:
     yield column("machine", rank=4, shown=machine)
     yield column("status", rank=2, shown=any(it.status != "ok" for it in entries))
     yield number("samples", "samples", rank=6)
-    disturbed = any(it.disturbed for it in entries)
-    yield number("disturbed", "disturbed", rank=6, in_text=disturbed)
+    yield number("disturbed", "disturbed", rank=6, in_text=any(it.disturbed for it in entries))
     yield milliseconds("median ms", "median_seconds", "median_seconds", 0)
     trusted = any(it.trusted_seconds != it.median_seconds for it in entries)
     yield milliseconds("trusted ms", "trusted_seconds", "trusted_seconds", 1, in_text=trusted)

@@ -78,8 +78,7 @@ def format_event(event: Event, spec: RunSpec) -> str:
     """Return the line for an event; empty if the event has no line."""
     match event:
         case EngineStarted(engine):
-            title = engine_named(engine.name).title
-            used = title, engine.version, f"({engine.driver})"
+            used = engine_named(engine.name).title, engine.version, f"({engine.driver})"
             line = f"lar {__version__}: using {' '.join(filter(None, used))}"
             kernels = engine.libraries.get("megdnn")
             return f"{line} and megdnn {kernels}" if kernels else line
@@ -271,8 +270,7 @@ def format_queue(result: RunResult) -> list[str]:
 def format_queued(queue: QueueSummary, key: str) -> str:
     """Return the figures of the requests' `waiting` or `latency` as text."""
     figures = {name: getattr(queue, f"{key}_{name}") for name in ("mean", "median")}
-    percentiles = getattr(queue, f"{key}_percentiles")
-    figures |= {f"p{rank:g}": value for rank, value in percentiles.items()}
+    figures |= {f"p{rank:g}": value for rank, value in getattr(queue, f"{key}_percentiles").items()}
     figures["max"] = getattr(queue, f"{key}_maximum")
     return " ".join(f"{name}={format_ms(value)}ms" for name, value in figures.items())
 
@@ -283,7 +281,8 @@ def format_throughput(result: RunResult) -> str:
     if not rate:
         return "throughput: N/A"
     over = f" over {runners} runners" if runners > 1 else ""
-    return f"throughput: {rate:.3f} iterations/s{over}"
+    pauses = ", pauses between iterations included" if over and result.iterations_seconds else ""
+    return f"throughput: {rate:.3f} iterations/s{over}{pauses}"
 
 
 def format_trust(summary: Summary) -> list[str]:
@@ -410,8 +409,7 @@ class CaseLines:
             for number, times in enumerate(self.times):
                 if 0 < len(times) < self.spec.iterations:
                     lines += self.end_test(number)
-            total = sum(sum(times) for times in self.times)
-            lines.append(f"=== total time: {format_ms(total)}ms")
+            lines.append(f"=== total time: {format_ms(sum(sum(times) for times in self.times))}ms")
         return lines + format_cases(result)
 
 

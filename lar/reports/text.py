@@ -52,10 +52,9 @@ def shorten_all(
         for text, seen in short.items():
             groups.setdefault(seen, []).append(text)
         alike = [group for group in groups.values() if len(group) > 1]
-        places = [common_length(group) for group in alike]
         changed = {
             text: cut_around(text, place, width)
-            for group, place in zip(alike, places, strict=True)
+            for group, place in zip(alike, map(common_length, alike), strict=True)
             for text in group
         }
         if changed.items() <= short.items():
@@ -140,8 +139,7 @@ def format_table(table: AnyTable, screen: Screen = PAPER) -> list[str]:
     lines += drawing.body(table.breaks, colors)
     if layout.note and table.notes:
         notes = (line for text in table.notes for line in screen.wrap(printable_lines(text)))
-        end = [""] * layout.note_lines
-        lines += [layout.note, *notes, *end, layout.fill * drawing.length]
+        lines += [layout.note, *notes, *([""] * layout.note_lines), layout.fill * drawing.length]
     return lines + drawing.omitted() + [""] * layout.empty_lines
 
 
@@ -363,8 +361,7 @@ def fit_columns(
 
 def least_width(texts: Collection[str], longest: int) -> int:
     """Return the least width to which strings can be cut so that all stay different."""
-    widths = range(SHORTEST, longest)
-    apart = (it for it in widths if len({*shorten_all(texts, it)}) == len(texts))
+    apart = (it for it in range(SHORTEST, longest) if len({*shorten_all(texts, it)}) == len(texts))
     return next(apart, longest)
 
 

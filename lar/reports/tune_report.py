@@ -238,8 +238,7 @@ def verdict_of(result: TuneResult) -> str:
         message = result.failure.message if result.failure else "nothing was measured"
         return one_line(f"{title}: none: {message}")
     plain = f"{request.spaces[0].engine}: plain" if len(request.spaces) > 1 else "the plain run"
-    is_plain = not best.choices and best.model == request.spaces[0].model
-    if best.ratio is None or is_plain:
+    if best.ratio is None or (not best.choices and best.model == request.spaces[0].model):
         shown = "none was shown to be better" if len(result.ranking) > 1 else "measured alone"
         return one_line(f"{title}: {plain}: {shown}")
     compared = sentence.format(times=f"{1 / best.ratio:.3g}", plain=plain)

@@ -363,8 +363,7 @@ def compare_members(
         reason = f"{count_of(len(actual), 'output')} instead of {len(expected)}"
         return OutputDifference(agreement="different", reason=reason)
     places = {each.name: place for place, each in enumerate(actual)}
-    is_named = places.keys() == {each.name for each in expected}
-    found = []
+    found, is_named = [], places.keys() == {each.name for each in expected}
     for place, each in enumerate(expected):
         mine = places[each.name] if is_named else place
         files = file_of(member.outputs, mine), file_of(base.outputs, place)

@@ -42,8 +42,7 @@ def test_the_fastest_with_right_numbers_wins(model: str, tmp_path: Path) -> None
     assert found.best.name == "nchw44 + 2 threads"
     settings = json.loads(Path("best.json").read_text())
     assert settings["options"] == {"enable_nchw44": True, "multithread": 2}
-    again = run_lar(model, "--settings", "best.json", "--iter", "2")
-    assert "avg_time=4.800ms" in again.stdout
+    assert "avg_time=4.800ms" in run_lar(model, "--settings", "best.json", "--iter", "2").stdout
     stored = run_lar("history", "list", "--store", "history.sqlite", "--tag", "tuned", code=0)
     assert "enable_nchw44" in stored.stdout.replace("-", "_")
 

@@ -74,8 +74,7 @@ def test_the_kind_is_named(kind: str, change: Callable[[Array], Array], rounding
 def test_the_side_is_named() -> None:
     clipped = np.clip(EXPECTED, -1, 1)
     assert find_kind(Sides(EXPECTED, clipped)) == "saturation: 364 elements of B end at -1 and 1"
-    infinite = replaced((0, 3, 4, 5), np.inf)(EXPECTED)
-    assert "infinite in B" in find_kind(Sides(EXPECTED, infinite))
+    assert "infinite in B" in find_kind(Sides(EXPECTED, replaced((0, 3, 4, 5), np.inf)(EXPECTED)))
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 0, 2), (7,), (2, 5)])

@@ -68,8 +68,7 @@ def test_an_item_that_differs_is_the_one_that_is_shown() -> None:
     assert culprit.output == found.tensors[1]
     assert culprit.inputs == found.tensors[:1]
     assert "only 2 items show the fault at y: item1, item3" in found.notes
-    one = collect(0.0, 0.0, 0.4, tolerance=0.1)
-    assert "only item item2 shows the fault at y" in one.notes
+    assert "only item item2 shows the fault at y" in collect(0.0, 0.0, 0.4, tolerance=0.1).notes
     assert not any("only" in note for note in collect(0.4, 0.4, tolerance=0.1).notes)
 
 

@@ -125,8 +125,7 @@ def test_a_block_is_as_megengine_writes_it() -> None:
         id=17, shape=(4,), name="ADD", operator="ADD3(a,b)[16]", operator_type="Elemwise"
     )
     inputs = [(Variable(id=3), "[0, 1, 2, 3]"), (Variable(id=5), "[2]")]
-    lines = format_block(made, np.array([1, 3, 5, 7], np.float32), inputs)
-    assert "\n".join(lines) + "\n" == BLOCK
+    assert "\n".join(format_block(made, np.array([1, 3, 5, 7], np.float32), inputs)) + "\n" == BLOCK
 
 
 def test_a_name_of_several_lines_stays_one(tmp_path: Path) -> None:

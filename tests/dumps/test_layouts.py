@@ -31,8 +31,7 @@ def test_a_tensor_survives_the_way_there_and_back(
     blocked = to_blocked(plain, layout)
     assert blocked.shape[-1] == block_of(layout)
     assert np.array_equal(to_plain(blocked, layout, plain.shape), plain)
-    ordered = in_plain_order(blocked, layout, plain.shape)
-    assert np.array_equal(ordered.reshape(plain.shape), plain)
+    assert np.array_equal(in_plain_order(blocked, layout, plain.shape).reshape(plain.shape), plain)
     whole = to_plain(blocked, layout)
     assert whole.shape == plain_shape(blocked.shape, layout)
     assert whole.shape[1] % block_of(layout) == 0

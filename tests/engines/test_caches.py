@@ -86,8 +86,7 @@ def test_what_is_no_cache_is_refused_and_left_as_it_is(
     }[kind]
     place = tmp_path / "model.cache"
     place.write_bytes(content)
-    done = run_cached(run_lar, engine, place, *flags)
-    check_error(done, 2, f"{place}: {COMPLAINTS[engine]}")
+    check_error(run_cached(run_lar, engine, place, *flags), 2, f"{place}: {COMPLAINTS[engine]}")
     assert place.read_bytes() == content
     assert [*tmp_path.iterdir()] == [place]
 

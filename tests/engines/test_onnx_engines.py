@@ -7,6 +7,7 @@ from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
 import lar
@@ -17,6 +18,8 @@ from tests.engines.onnx_models import (
     DIGITS,
     MOBILENET,
     MODELS,
+    drawn,
+    model_of,
     needs,
     save_named,
     text_of,
@@ -92,8 +95,7 @@ def test_axes_have_their_names_and_optional_inputs_their_values(
     ],
 )
 def test_an_operator_that_it_lacks_is_named(engine: str, words: str, tmp_path: Path) -> None:
-    text = "(float[2] x) => (float[2] y) { y = own.Foo(x) }"
-    model = save_named(tmp_path / "foo.onnx", text)
+    model = save_named(tmp_path / "foo.onnx", "(float[2] x) => (float[2] y) { y = own.Foo(x) }")
     message = failure_of(lar.run(model, engine=engine)).message
     assert message.startswith(f"{model}: ")
     assert words in message
@@ -275,8 +277,21 @@ def test_each_iteration_has_each_operator_once(engine: str, tmp_path: Path) -> N
 @each
 def test_copies_and_other_shapes_are_profiled(engine: str, tmp_path: Path) -> None:
     place = tmp_path / "copies.json"
-    model = MODELS / "dynamic_batch.onnx"
-    run(engine, model, "data:{5,16}", thread=2, iter=2, profile=str(place))
+    run(engine, MODELS / "dynamic_batch.onnx", "data:{5,16}", thread=2, iter=2, profile=str(place))
     found = lar.read_profile(place)
     assert {step.copy for step in found.steps} == {0, 1}
     assert any(it.outputs[0].shape == (5, 8) for it in found.operators if it.outputs)
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_a_fused_operator_belongs_to_the_layer_of_its_convolution(
+    engine: str, tmp_path: Path
+) -> None:
+    text = "(float[1,16,8,8] x) => (float[1,16,8,8] y) { a = Conv(x, w) y = Relu(a) }"
+    model, place = model_of(text, {"w": drawn(16, 16, 1, 1)}), tmp_path / "p.json"
+    for node in model.graph.node:
+        node.name = f"/stage/{node.op_type.lower()}/{node.op_type}"
+    onnx.save(model, tmp_path / "m.onnx")
+    run(engine, tmp_path / "m.onnx", profile=str(place))
+    modules = {it.type[:4]: it.module for it in lar.read_profile(place).operators}
+    assert modules["Conv"] == "stage/conv"

@@ -240,8 +240,7 @@ def test_every_layer_has_its_twin(dumps: Dumps, form: str, level: str) -> None:
         assert figures.snr_db is not None
         assert figures.snr_db > 30, name
     if form != "dynamic":
-        quantized = [twins[name].actual.quantization for name in layers[:6]]
-        assert None not in quantized
+        assert None not in [twins[name].actual.quantization for name in layers[:6]]
     assert not [it.tensor.name for it in comparison.unmatched if not it.fused and not it.constant]
 
 

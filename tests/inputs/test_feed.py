@@ -115,8 +115,7 @@ def test_inline_numbers_take_the_dtype_of_the_model() -> None:
     assert "not whole" in refusal("[1,2.5,3]", infos=(vector(dtype="int32"),)).message
     assert "holds 256" in refusal("[1,2,256]", infos=(vector(dtype="uint8"),)).message
     assert "float32" in refusal("[1,2,1e39]", infos=(vector(),)).message
-    long = feed("[" + ",".join(["1"] * 99) + "]", infos=(vector(size=99),))
-    assert len(long.fed[0].source) == 60
+    assert len(feed("[" + ",".join(["1"] * 99) + "]", infos=(vector(size=99),)).fed[0].source) == 60
 
 
 @each_row("inputs/feed/converted")

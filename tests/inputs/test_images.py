@@ -77,11 +77,9 @@ def test_mean_follows_the_channel_order_that_is_fed() -> None:
 
 
 def test_whole_numbers_are_rounded_and_must_fit() -> None:
-    shifted = apply(image(), "int8", mean=(128.0,))
-    np.testing.assert_array_equal(shifted, PIXELS.astype(int) - 128)
+    np.testing.assert_array_equal(apply(image(), "int8", mean=(128.0,)), PIXELS.astype(int) - 128)
     np.testing.assert_array_equal(apply(image(), "uint8", scale=(0.5,)), np.rint(PIXELS * 0.5))
-    fractions = Loaded(np.full((1, 3, 2, 2), 1.7), "a.npy")
-    assert (apply(fractions, "uint8", layout="nchw") == 2).all()
+    assert (apply(Loaded(np.full((1, 3, 2, 2), 1.7), "a.npy"), "uint8", layout="nchw") == 2).all()
     caught = refused("out of the range of int8", apply, image(), "int8", layout="nchw")
     assert "--mean" in caught.hint
 

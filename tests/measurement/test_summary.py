@@ -120,8 +120,7 @@ def test_a_run_prints_first_what_to_trust(
     noise = {"queue_delays": delays, "busiest_thread": [0.004] * 11, "threads": threads}
     script = write_script(times=[[0.01, 0.001, None]], **noise)
     done = run_lar(script, "--iter", "10", "--json", str(file))
-    own = done.stdout.partition("=== finished test #0")[2].splitlines()[1]
-    assert own.startswith(first)
+    assert done.stdout.partition("=== finished test #0")[2].splitlines()[1].startswith(first)
     result = read_result(file.read_bytes())
     assert known(result.summary).trust == trust
     assert result.summary == summarize(result)
@@ -140,8 +139,7 @@ def test_windows_agree_where_each_has_its_median_well_within_the_other(
 
 
 def test_windows_of_one_distribution_mostly_agree() -> None:
-    agreed = sum(windows_agree(drawn(5, seed), drawn(5, seed + 1000)) for seed in range(200))
-    assert agreed > 120
+    assert sum(windows_agree(drawn(5, seed), drawn(5, seed + 1000)) for seed in range(200)) > 120
 
 
 def test_the_half_width_of_the_interval_shrinks_with_the_samples() -> None:

@@ -22,8 +22,7 @@ STEPS = (step_of(0, 0, 100),)
 
 def test_where_no_kernels_are_reported_the_computation_of_an_operator_is_one() -> None:
     executed = execution_of(1, 20, 50, thread=STREAM, wait=4, dispatch=(5, 10))
-    profile = profile_of(OPERATORS, STEPS, [executed], device="cuda:1")
-    (kernel,) = device_activities_of(profile)
+    (kernel,) = device_activities_of(profile_of(OPERATORS, STEPS, [executed], device="cuda:1"))
     assert (kernel.span.name, kernel.span.duration_ns) == ("winograd", 26_000)
     assert (kernel.execution, kernel.starts) == (0, ((STREAM, 24_000), (HOST, 5000)))
 

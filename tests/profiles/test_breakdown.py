@@ -76,8 +76,7 @@ def test_a_moment_counts_for_the_first_bucket_it_lies_in() -> None:
 
 def test_kernels_count_instead_of_the_operators_that_launched_them() -> None:
     kernel = span_of("kernel", "gemm", 20, 50, device="cuda0")
-    profile = in_one_step([execution_of(0, 10, 90)], [kernel], device="cuda0")
-    (buckets,) = microseconds_of(profile)
+    (buckets,) = microseconds_of(in_one_step([execution_of(0, 10, 90)], [kernel], device="cuda0"))
     assert (buckets["Kernel"], buckets["Other"]) == (30, 70)
 
 
@@ -85,8 +84,7 @@ def test_a_call_that_dispatches_operators_does_not_hide_them() -> None:
     dispatched = execution_of(0, 50, 60, dispatch=(10, 20))
     inner = span_of("runtime", "launch", 12, 15)
     forward = span_of("runtime", "forward", 0, 30)
-    profile = in_one_step([dispatched], [forward, inner], device="cuda0")
-    (buckets,) = microseconds_of(profile)
+    (buckets,) = microseconds_of(in_one_step([dispatched], [forward, inner], device="cuda0"))
     assert (buckets["Runtime"], buckets["CPU Exec"]) == (3, 7)
 
 
@@ -203,8 +201,7 @@ def test_iterations_of_copies_are_numbered_in_turn() -> None:
     samples = Samples(
         end_to_end=(0.01,) * 4, queue_delay=(0.0, 0.001, 0.002, 0.003), runner=(0, 0, 1, 1)
     )
-    noise = noise_of(samples, copies=2)
-    assert [(each.step, each.waiting_ns) for each in noise] == [
+    assert [(each.step, each.waiting_ns) for each in noise_of(samples, copies=2)] == [
         *((0, 0), (1, 2_000_000), (2, 1_000_000), (3, 3_000_000)),
     ]
 

@@ -137,8 +137,7 @@ class TestMemory:
         )
         profile = replace(small_profile(), allocations=allocations)
         profile = with_range(profile, "head", 1000, 1400)
-        sizes = [(1024, 1024), (0, 0), (0, 0), (100, 100)]
-        assert self.memory_of(profile, "Convolution") == sizes
+        assert self.memory_of(profile, "Convolution") == [(1024, 1024), (0, 0), (0, 0), (100, 100)]
         assert self.memory_of(profile, "head") == [(1024, None)]
 
     def test_that_of_an_iteration_that_reports_none_is_not_known(self) -> None:

@@ -23,8 +23,7 @@ RECORDED = {"conv": 12, "relu": 3, "fc": 7}
 
 def profile_with(profiled_us: float, plain_us: float) -> Profile:
     profile = profile_of_times(TYPES, [RECORDED] * 4, step_us=28, warmup=1)
-    cost = Cost(profiled_us * 1e-6, plain_us * 1e-6, 3, 3)
-    return with_facts(profile, cost=cost)
+    return with_facts(profile, cost=Cost(profiled_us * 1e-6, plain_us * 1e-6, 3, 3))
 
 
 def medians_us(profile: Profile) -> list[float]:

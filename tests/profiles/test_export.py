@@ -158,8 +158,7 @@ def test_tracks_beside_a_thread_have_its_name() -> None:
     profile = profile_of([CONV], [step_of(0, 0, 100)], executions)
     names = thread_names(profile)
     assert sorted(names.values()) == ["host", "host (2)", "host (3)"]
-    used = {event["tid"] for event in events_of(profile, "X")}
-    assert used == names.keys()
+    assert {event["tid"] for event in events_of(profile, "X")} == names.keys()
 
 
 @each_export
@@ -218,8 +217,7 @@ def test_layers_lie_around_operators_that_follow_one_another() -> None:
     assert [each["name"] for each in found] == ["a", "b", "c", "a", "c", "d"]
     assert parents == [None, "a", "a", None, "a", None]
     assert times == [(0, 29), (0, 19), (20, 9), (40, 9), (40, 9), (50, 9)]
-    kinds = [each["args"]["Python module id"] for each in found]
-    assert kinds == [0, 1, 2, 0, 2, 3]
+    assert [each["args"]["Python module id"] for each in found] == [0, 1, 2, 0, 2, 3]
 
 
 def test_counters_and_memory_in_use() -> None:

@@ -68,8 +68,7 @@ def test_the_rows_of_two_layouts(profiles: dict[str, Profile]) -> None:
 def test_modules_are_compared_across_engines(profiles: dict[str, Profile]) -> None:
     sides = profiles["plain"], profiles["basic"]
     rows = compare_profiles([sides], operator_kinds_of_both(*sides), "module").operators
-    both = {row.name for row in rows if row.is_of_both}
-    assert {"conv1", "conv2", "conv3", "logits"} <= both
+    assert {"conv1", "conv2", "conv3", "logits"} <= {row.name for row in rows if row.is_of_both}
 
 
 def test_a_profile_without_names_has_the_same_graph(profiles: dict[str, Profile]) -> None:

@@ -212,8 +212,7 @@ def test_another_operator_between_parts_a_range() -> None:
 
 
 def test_a_range_ends_with_its_iteration() -> None:
-    profile = profile_with(["fc", "conv1"], ["conv1", "fc"])
-    spans = spans_of_patterns(profile, [("conv", "body")])
+    spans = spans_of_patterns(profile_with(["fc", "conv1"], ["conv1", "fc"]), [("conv", "body")])
     assert [(span.step, span.duration_ns) for span in spans] == [(0, 30_000), (1, 30_000)]
 
 

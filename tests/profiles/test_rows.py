@@ -57,8 +57,7 @@ def test_every_grouping_has_all_of_the_time(by: Key) -> None:
 
 def test_a_shape_tells_operators_of_one_type_apart() -> None:
     made = profile_of_times({"a": "Conv", "b": "Conv"}, [{"a": 3, "b": 2}], step_us=9)
-    large = operator_of("b", "Conv", (1, 8, 8, 8))
-    profile = replace(made, operators=(made.operators[0], large))
+    profile = replace(made, operators=(made.operators[0], operator_of("b", "Conv", (1, 8, 8, 8))))
     assert [row.name for row in rows_of(profile, "shape")] == ["Conv {1,4,4,4}", "Conv {1,8,8,8}"]
     (only,) = rows_of(profile, "type")
     assert (only.name, only.operators) == ("Conv", (0, 1))

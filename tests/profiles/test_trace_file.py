@@ -346,8 +346,7 @@ def test_an_export_whose_name_says_so_is_in_gzip(
 
 @pytest.mark.parametrize("cut", [3, 100, -3])
 def test_one_that_was_cut_short_is_refused(tmp_path: Path, profile: Profile, cut: int) -> None:
-    content = gzip.compress(encode_profile(profile))[:cut]
-    refused("cut short", decode_any, content, "p.json")
+    refused("cut short", decode_any, gzip.compress(encode_profile(profile))[:cut], "p.json")
 
 
 def test_the_file_of_an_earlier_lar_is_read(profile: Profile) -> None:

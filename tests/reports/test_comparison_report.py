@@ -162,8 +162,7 @@ def test_columns_that_say_something_are_added() -> None:
     limit."""
     conv = pair("conv", BAD)
     cast = replace(conv, actual=facts("conv", dtype="float16"), single=replace(GOOD, snr_db=60.0))
-    coarse = comparison(tensors=(cast,), culprits=(), tolerance=Tolerance(max_error=0.1))
-    lines = lines_of(coarse)
+    lines = lines_of(comparison(tensors=(cast,), culprits=(), tolerance=Tolerance(max_error=0.1)))
     head, row = lines[lines.index("tensors that differ:") + 1 :][:2]
     assert re.split("  +", head) == [
         *("tensor", "type", "data type", "off by", "alone", "SNR dB", "error")

@@ -29,6 +29,9 @@ def test_a_model_is_described_line_by_line() -> None:
 def test_unknown_flops_name_the_operators_concerned() -> None:
     lines = report_info(replace(INFO, flops=None, flops_unknown=("Loop", "Conv"))).lines_for()
     assert lines[3].startswith("FLOPs: N/A (unknown for Loop, Conv);")
+    described = replace(INFO, flops=None, flops_unknown=("Loop",), open_axes=("seq", "x[2]"))
+    said = "unknown for Loop; open axes: seq, x[2]; lar info --shape 'seq=N,x[2]=N' counts them"
+    assert report_info(described).lines_for()[3].startswith(f"FLOPs: N/A ({said});")
 
 
 def test_a_long_remark_of_a_model_is_shortened() -> None:
@@ -38,8 +41,7 @@ def test_a_long_remark_of_a_model_is_shortened() -> None:
 
 
 def test_a_model_of_nothing_is_described_too() -> None:
-    nothing = replace(INFO, inputs=(), outputs=(), operators={}, metadata={})
-    lines = report_info(nothing).lines_for()
+    lines = report_info(replace(INFO, inputs=(), outputs=(), operators={}, metadata={})).lines_for()
     assert lines[-3:] == ["tensor  name  dtype  shape", "", "operator (0)  count"]
 
 

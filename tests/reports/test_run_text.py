@@ -112,8 +112,7 @@ def test_the_summary_tells_throughput_and_memory() -> None:
     lines = format_summary(result_of(0.1, 0.3, peak_memory_bytes=3 * 2**20))
     assert lines[1:] == ["throughput: 5.000 iterations/s", "peak memory: 3.0 MiB"]
     assert format_summary(result_of(0.0))[-1] == "throughput: N/A"
-    times = [0.1 + 0.001 * ((7 * index) % 20) for index in range(20)]
-    line = format_summary(result_of(*times))[0]
+    line = format_summary(result_of(*[0.1 + 0.001 * ((7 * index) % 20) for index in range(20)]))[0]
     assert re.match(r"latency: min=100.000ms median=109.500ms interval=[\d.]+,[\d.]+ms p90=", line)
 
 

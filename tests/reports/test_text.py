@@ -177,8 +177,7 @@ def test_columns_for_which_there_is_no_room_are_named() -> None:
     lines = format_table(table, Screen(30))
     assert lines[0].split() == ["name", "best", "middle"]
     assert lines[-1] == "(too narrow to show: worst)"
-    named = format_table(table, Screen(18))[-3:]
-    assert named == ["(too narrow to", "show: worst,", "middle)"]
+    assert format_table(table, Screen(18))[-3:] == ["(too narrow to", "show: worst,", "middle)"]
 
 
 def test_colours_are_on_a_screen_that_has_them_alone() -> None:

@@ -94,6 +94,12 @@ def test_rows_that_pool_what_differs_say_so() -> None:
     assert "options: --multithread several\n" in report_results(table).text
 
 
+@pytest.mark.parametrize(("threads", "count"), [((1, 1), 0), ((1, 2), 1), ((2, 4), 0)])
+def test_rates_with_and_without_pauses_are_told_apart(threads: list[int], count: int) -> None:
+    text = report_results(compare([make_result(TIMES, thread=it) for it in threads])).text
+    assert text.count("includes the pauses between iterations, that of one runner does") == count
+
+
 def test_disturbed_samples_are_left_out_and_counted() -> None:
     times = [0.010] * 20 + [0.030] * 20
     (row,) = compare([make_result(times, queue_delay=[0.0] * 20 + [0.02] * 20)]).rows
@@ -180,8 +186,7 @@ def test_a_baseline_may_be_an_option() -> None:
     for asked in ("--fast-run", "fast_run", "fast-run"):
         assert [row.baseline for row in compare(results, baseline=asked).rows] == ["r1", "r1"]
     results = [make_result(TIMES, multithread=1), make_result(TIMES, multithread=2)]
-    table = compare(results, baseline="multithread=2")
-    assert [row.baseline for row in table.rows] == ["r1", "r1"]
+    assert [row.baseline for row in compare(results, baseline="multithread=2").rows] == ["r1", "r1"]
 
 
 def test_where_dumps_go_is_no_fact() -> None:

@@ -123,8 +123,7 @@ def test_models_are_compared_on_each_item_of_a_data_set(two_digits: str) -> None
     assert found.items == ("0", "1")
     assert f"item 2 of 2: running {ROOT}/models/digits_cnn.onnx" in said
     outputs = [it for it in found.tensors if it.is_output]
-    errors = [it.over_items for it in outputs]
-    assert [each.items for each in errors if each] == [2] * len(outputs)
+    assert [each.items for each in [it.over_items for it in outputs] if each] == [2] * len(outputs)
     (last,) = (it for it in outputs if it.figures and not it.figures.identical)
     assert last.over_items
     assert last.figures

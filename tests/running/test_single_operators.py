@@ -118,8 +118,7 @@ def test_what_a_worker_cannot_write_or_hold_is_said(
     (tmp_path / "asked.json").write_text(json.dumps({"output": "prob", "values": []}))
     context = RunContext(work_folder=str(tmp_path))
     events: list[Event] = []
-    spec = spec_of(write_script(outputs={"prob": [0.25, 0.75]}))
-    compute_each(spec, context, [0], events.append)
+    compute_each(spec_of(write_script(outputs={"prob": [0.25, 0.75]})), context, [0], events.append)
     assert isinstance(events[-1], TurnEnded)
     assert events[-1].problem.startswith(problem)
 

@@ -73,8 +73,7 @@ def test_a_side_that_cannot_be_made_is_listed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", real_networks.NETWORKS)
 def test_real_networks_are_drawn_the_same_and_run(name: str) -> None:
     model, feeds = real_networks.make_network(name)
-    again = real_networks.make_network(name)
-    assert again.model.SerializeToString() == model.SerializeToString()
+    assert real_networks.make_network(name).model.SerializeToString() == model.SerializeToString()
     onnx.checker.check_model(model)
     outputs = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
     floats = [each for each in outputs if getattr(each, "dtype", None) == np.float32]

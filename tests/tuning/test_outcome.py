@@ -65,8 +65,7 @@ def test_a_packed_model_alone_does_what_the_settings_say(tmp_path: Path, run_lar
     assert alone.status == "ok", alone.failure
     for name, array in wanted.arrays.items():
         np.testing.assert_allclose(alone.arrays[name], array, rtol=1e-4, atol=1e-5)
-    log = run_lar(str(out), "--iter", "1", "--verbose").stderr
-    assert picked in re.findall(r"algo=(\S+)", log)
+    assert picked in re.findall(r"algo=(\S+)", run_lar(str(out), "--iter", "1", "--verbose").stderr)
 
 
 def test_winograd_is_chosen_in_the_cache_that_is_packed(tmp_path: Path) -> None:

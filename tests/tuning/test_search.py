@@ -65,8 +65,7 @@ def test_the_fastest_with_right_numbers_wins(write_script: WriteScript, tmp_path
 
 
 def test_a_tolerance_takes_what_is_nearly_right(write_script: WriteScript) -> None:
-    found = lar.tune(write_script(**SMALL), budget="1m", tolerance=0.6)
-    assert "wrong" in known(found.best).name
+    assert "wrong" in known(lar.tune(write_script(**SMALL), budget="1m", tolerance=0.6).best).name
 
 
 def test_only_a_choice_that_reduces_precision_may_round_coarsely(write_script: WriteScript) -> None:

@@ -138,8 +138,7 @@ def test_an_array_is_a_stack_for_a_model_that_takes_one_item(tmp_path: Path) -> 
     assert not is_one_run([path], taking(a=(1, 4)))
     for shape in ((3, 4), (None, 4), (1, 5), (4,), (1, 3, 4)):
         assert is_one_run([path], taking(a=shape))
-    resizable = TensorInfo(name="a", dtype="float32", shape=(1, 4), resizable=True)
-    assert is_one_run([path], [resizable])
+    assert is_one_run([path], [TensorInfo(name="a", dtype="float32", shape=(1, 4), resizable=True)])
 
 
 @each_engine

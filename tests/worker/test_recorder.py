@@ -153,8 +153,7 @@ def test_of_a_data_set_reports_have_the_iterations_of_the_profiled_run(
     steps = [step.duration_ns for step in profile.timed_steps()]
     assert statistics.median(iteration_times_of(profile)) == pytest.approx(known, abs=2)
     # An input is copied in 2 ms, the first one before a warm-up.
-    others = zip(steps[1:], times_ns[1:], strict=True)
-    assert all(step > time_ns + 1e6 for step, time_ns in others)
+    assert all(step > time_ns + 1e6 for step, time_ns in zip(steps[1:], times_ns[1:], strict=True))
     assert profiled_seconds_of(profile) == pytest.approx(known / 1e9, abs=2e-9)
 
 

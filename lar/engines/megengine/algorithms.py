@@ -512,8 +512,7 @@ def run_with_winograd(
     """
     policy = table.FAST_RUN_ALGO_POLICY.of(spec.settings)
     searching = is_search(spec.settings)
-    nothing_runs = spec.warmup_iterations + spec.iterations == 0
-    if nothing_runs or not (policy or searching):
+    if (spec.warmup_iterations + spec.iterations == 0) or not (policy or searching):
         return run(spec, context, listener)
     cache = known_cache(Path(str(policy)), searching=searching) if policy else {}
     steps = Steps(spec, context, listener, step)

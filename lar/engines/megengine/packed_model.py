@@ -95,8 +95,7 @@ def read_buffer(buffer: memoryview) -> PackedModel:
         raise ValueError("it holds no model")
     if any(header.pointed(index) is None for index in range(4)):
         raise ValueError("its header is not whole")
-    is_of_fast_run = header.text(4) == "LITE_parse_cache" and header.integer(5, "<B")
-    if cache is not None and not is_of_fast_run:
+    if cache is not None and not (header.text(4) == "LITE_parse_cache" and header.integer(5, "<B")):
         raise ValueError("its cache is not one of fast-run")
     info_encrypted = info is not None and header.text(1) != NOT_ENCRYPTED
     graph_encrypted = header.text(3) != NOT_ENCRYPTED

@@ -70,8 +70,7 @@ class Net(NamedTuple):
         plain: dict[str, str] = {}
         for each in self.operators:
             taken = tuple(plain.get(name, name) for name in each.inputs)
-            is_fixed = data.isdisjoint(taken) and each.type not in UNSTEADY
-            if is_fixed or each.type in OF_SHAPES:
+            if (data.isdisjoint(taken) and each.type not in UNSTEADY) or each.type in OF_SHAPES:
                 continue
             data.update(each.outputs)
             if each.type == "ConvertTensor" and each.outputs[0] not in self.outputs:
@@ -116,8 +115,7 @@ def root_of(path: Path) -> Table:
 
 def operators_in(root: Table) -> Iterator[Table]:
     """Yield the operators of a file, with those of subgraphs and loops."""
-    bodies = (graph.tables(4) for graph in root.tables(10))
-    for operator in chain(root.tables(3), *bodies):
+    for operator in chain(root.tables(3), *(graph.tables(4) for graph in root.tables(10))):
         yield operator
         if operator.integer(1, "<B") == LOOP:
             for place in (6, 7):
@@ -166,8 +164,7 @@ def operator_of(table: Table, names: list[str]) -> NetOperator:
     parameters: dict[str, Any] = {}
     elements = 0
     if main and kind in FACTS.modes:
-        modes = dict(enumerate(FACTS.modes[kind]))
-        parameters = {"mode": modes.get(main.integer(0, "<i"), "")}
+        parameters = {"mode": dict(enumerate(FACTS.modes[kind])).get(main.integer(0, "<i"), "")}
     elif main and kind == "Pooling" and not main.integer(2, "<B"):
         parameters = {"stride": [main.integer(6), main.integer(5)]}
     elif main and kind == "Const":

@@ -112,15 +112,14 @@ def read_model(
     element are not counted, since most of these constants are plain numbers. FLOPs are counted for
     the given `shapes` of inputs. If no shapes are given, an open batch axis is assumed to be 1, and
     `flops_at` in the metadata reports this. If an axis other than the batch axis is open, the FLOPs
-    are unknown.
+    are unknown, and `open_axes` names the axis.
 
     Raises:
         UsageError: the file or its external weights cannot be read, or the file is damaged or is
             not an ONNX model.
     """
-    model = read_message(path)
     try:
-        return describe_model(without_weights(model, path), shapes or {}, engine)
+        return describe_model(without_weights(read_message(path), path), shapes or {}, engine)
     except (RuntimeError, ValueError, TypeError, LookupError) as error:
         raise fields.damaged(path) from error
 
@@ -182,14 +181,17 @@ def describe_model(model: Message, given: Mapping[str, tuple[int, ...]], engine:
     graph = infer_shapes(model).graph
     infos, outputs = inputs_in(model, constants), tuple(map(info_of, graph.output))
     closed = {} if given else closed_batches(inputs)
-    if closed:
-        metadata["flops_at"] = ", ".join(f"{name}[0]=1" for name in closed)
     if given or closed:
         set_shapes(model.graph, given or closed, infers_others=bool(given))
         graph = infer_shapes(model).graph
     tensors = tensors_in(graph) | constants
     shapes = {name: each.shape for name, each in tensors.items()}
     flops, flops_unknown = count_flops(operation_of(node, shapes) for node in graph.node)
+    open_axes = () if given or flops is not None else open_axes_of(infos)
+    if open_axes:  # lar counts the types in WORK for known sizes
+        flops_unknown = tuple(it for it in flops_unknown if it not in WORK)
+    if closed and flops is not None:
+        metadata["flops_at"] = ", ".join(f"{name}[0]=1" for name in closed)
     given_out = [info.name for info in graph.output]
     made = {it for node in graph.node if node.op_type != "Constant" for it in node.output if it}
     return ModelInfo(
@@ -201,6 +203,7 @@ def describe_model(model: Message, given: Mapping[str, tuple[int, ...]], engine:
         weight_bytes=sum(each.size_bytes or 0 for each in weights),
         flops=flops,
         flops_unknown=flops_unknown,
+        open_axes=open_axes,
         input_bytes=bytes_in(tensors, (info.name for info in inputs)),
         output_bytes=bytes_in(tensors, given_out),
         activation_bytes=bytes_in(tensors, made.difference(given_out)),
@@ -240,9 +243,7 @@ def set_shapes(graph: Message, shapes: Mapping[str, Shape], *, infers_others: bo
     for info in (*graph.input, *graph.output):
         tensor = info.type.tensor_type
         if "tensor_type" in info.type and (shape := shapes.get(info.name)) is not None:
-            axes = [
-                Message("Axis", dim_value=it) if it is not None else Message("Axis") for it in shape
-            ]
+            axes = [Message("Axis") if n is None else Message("Axis", dim_value=n) for n in shape]
             tensor.shape = Message("Shape", dim=axes)
         elif infers_others and None in (shape_of(tensor) or ()):
             kind = Message("TensorType", elem_type=tensor.elem_type)
@@ -261,6 +262,17 @@ def closed_batches(inputs: Iterable[Message]) -> dict[str, Shape]:
     """Return the shapes of inputs whose first axis (the batch) is open, with this axis set to 1."""
     shapes = {info.name: shape_of(info.type.tensor_type) for info in inputs}
     return {name: (1, *it[1:]) for name, it in shapes.items() if it and it[0] is None}
+
+
+def open_axes_of(infos: Iterable[TensorInfo]) -> tuple[str, ...]:
+    """Return the open axes of inputs, as `--shape` names them; the batch is left out."""
+    found = {
+        name if name.isidentifier() else f"{info.name}[{place}]": None
+        for info in infos
+        for place, name in enumerate(info.axes or [""] * len(info.shape))
+        if place and info.shape[place] is None and not info.optional
+    }
+    return tuple(found)
 
 
 def constants_in(graphs: Iterable[Message]) -> dict[str, Known]:
@@ -318,10 +330,9 @@ def infer_shapes(model: Message) -> Message:
 def tensors_in(graph: Message) -> dict[str, Known]:
     """Return the types and shapes of a graph's tensors, by name."""
     infos = (*graph.value_info, *graph.input, *graph.output)
-    tensors = {info.name: info.type.tensor_type for info in infos}
     return {
         name: Known(type_name(it.elem_type) if it.elem_type else "", shape_of(it))
-        for name, it in tensors.items()
+        for name, it in {info.name: info.type.tensor_type for info in infos}.items()
     }
 
 

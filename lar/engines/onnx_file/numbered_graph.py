@@ -93,8 +93,7 @@ def scales_in(nodes: Sequence[Node], parameters: Sequence[Parameters]) -> list[S
             if tensor and all(scales):
                 side = given if role.tensor < 0 else taken
                 side.append(Scales(tensor, tuple(scales), zero_point, role.axis))
-    known_so_far = {each.tensor: each for each in (*taken, *given)}
-    return [*given, *taken, *products_in(nodes, known_so_far)]
+    return [*given, *taken, *products_in(nodes, {each.tensor: each for each in (*taken, *given)})]
 
 
 def roles_of(node: Node, parameters: Parameters) -> Sequence[Role]:

@@ -212,8 +212,7 @@ def open_cached(driver: SessionDriver, path: Path) -> Any:
     with loading(path):  # its second file stays until it is loaded
         cache = read_if_there(path)
         key = key_of(driver, cache)
-        made_for = cache.key if cache else None
-        if caches.serves(driver, path, made_for, key) and cache:
+        if caches.serves(driver, path, (cache.key if cache else None), key) and cache:
             if cache.data:  # opened now, as another run may replace it before it is verified
                 driver.unverified = open_data(path, cache), cache
             model = SavedModel(cache.model, folder_of(path))

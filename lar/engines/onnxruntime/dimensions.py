@@ -79,7 +79,7 @@ def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
     from lar.profiles.times import use_of
 
     use = use_of(profile.operators)
-    waiting = (use and use.waiting_share) or 0.0
+    waiting = (use and use.share_of("waiting")) or 0.0
     figure = f"in divided operators one thread waits {waiting:.0%} of the time for the others"
     yield Sign(f"{now // 2} threads" if now > 3 else "1 thread", "threads", 0.2 * waiting, figure)
 

@@ -59,7 +59,7 @@ def kernel_kind(
         weights = filters.get(names[1], second.shape)
         words = convolution_kind(operator, parameters, weights, first, out)
     else:
-        words = product_kind(second.shape, out, names[1] in constants)
+        words = product_kind(second.shape, out, not constants.keys().isdisjoint(names[:2]))
     return " ".join([operator, *words, *type_words(first, second)])
 
 
@@ -187,8 +187,9 @@ class OptimizedGraph:
     layout. In the blocked layout, channels are added until the last block is full. `filters` has
     the shapes of weights without the added channels, and `channels` has the numbers of channels
     without the added channels (None if unknown). `block` is the number of channels in a block.
-    `plain` is the model with less optimisation, without the blocked layout. `filters` and
-    `channels` are computed from `plain`.
+    `plain` is the model with less optimisation, without the blocked layout. `filters`, `channels`
+    and `mains` are computed from `plain`. `mains` has the original convolution of each blocked
+    convolution, by the name of the blocked convolution.
 
     Raises:
         ValueError: the content is not a model.
@@ -205,7 +206,7 @@ class OptimizedGraph:
         self.outputs = {info.name for info in graph.output}
         self.blocked = blocked_tensors(map(node_of, graph.node))
         self.layout = f"NCHW{block}c"
-        self.filters, self.channels = unfilled(graph, Message("Model", plain).graph)
+        self.mains, self.filters, self.channels = unfilled(graph, Message("Model", plain).graph)
 
     def known_of(
         self, node: Message, inputs: Sequence[TensorFact], outputs: Sequence[TensorFact]
@@ -290,10 +291,11 @@ class OptimizedGraph:
 
 def unfilled(
     graph: Message, plain: Message
-) -> tuple[dict[str, tuple[int, ...]], dict[str, int | None]]:
-    """Return the original shapes of weights, and the original numbers of channels of tensors.
+) -> tuple[dict[str, Message | None], dict[str, tuple[int, ...]], dict[str, int | None]]:
+    """Return original convolutions, shapes of weights, and numbers of channels of tensors.
 
-    The original shapes and numbers are from before ONNX Runtime added channels to fill blocks.
+    They are from before ONNX Runtime added channels to fill blocks. The original convolutions are
+    stored by the names of the nodes that ONNX Runtime made of them.
 
     A convolution in the blocked layout is named after the output of the original convolution, or
     after the output of an operator that was fused into the convolution. After the convolution, no
@@ -303,6 +305,7 @@ def unfilled(
     shapes = {tensor.name: tuple(tensor.dims) for tensor in plain.initializer}
     filled = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     makers = {name: node for node in plain.node for name in node.output if name}
+    mains: dict[str, Message | None] = {}
     filters: dict[str, tuple[int, ...]] = {}
     channels: dict[str, int | None] = {}
     for node in graph.node:
@@ -311,6 +314,7 @@ def unfilled(
             maker = makers.get(node.name.removesuffix(BLOCKED_NAME))
             while maker is not None and maker.op_type != "Conv":
                 maker = makers.get(maker.input[0]) if maker.input else None
+            mains[node.name] = maker
             shape = shapes.get(maker.input[1], ()) if maker is not None else ()
             wide, counts = filled.get(node.input[1], ()), [None]
             # Weights are padded only in their channels.
@@ -318,4 +322,4 @@ def unfilled(
                 counts, filters[node.input[1]] = [shape[0]], shape
         if counts and node.op_type != "ReorderOutput":
             channels.update(dict.fromkeys(filter(None, node.output), counts[0]))
-    return filters, channels
+    return mains, filters, channels

@@ -87,6 +87,8 @@ TENSORS = msgspec.json.Decoder(list[dict[str, tuple[Count, ...]]])
 
 # The path of a layer in a name by torch's exporter, such as `/layer1/conv/Conv`.
 SCOPE = re.compile(r"/?(.+)/[^/]+")
+# What ONNX Runtime adds to the name of a node that it made of several nodes, or changed.
+MADE = re.compile(rf"^fused |{BLOCKED_NAME}$|(/\w+Fusion/?)+(_token_\d+)?$")
 # Names of reorders, which each session gives to other nodes.
 REORDER = re.compile(r"Reorder(Input|Output)(_token_\d+)?")
 
@@ -209,7 +211,7 @@ class RunEvents:
                 known |= {"flops": None, "size_bytes": None}
             yield operator_times.derived_operator(
                 event.node,
-                module=module_of(event.node, known.get("weights", ())),
+                module=module_of(event.node, known, graph.mains.get(event.node)),
                 id=args.node_index if again == 1 else f"{args.node_index}.{again}",
                 type=args.op_name,
                 provider=args.provider,
@@ -286,10 +288,17 @@ def facts_in(raw: msgspec.Raw) -> tuple[TensorFact, ...]:
     return tuple(TensorFact(shape, OTHER_NAMES.get(name, name)) for name, shape in pairs)
 
 
-def module_of(name: str, weights: Iterable[str]) -> str:
-    """Return the path of a node's layer, from the names of the node and of its weights."""
-    own, weights = name.removesuffix(BLOCKED_NAME), tuple(weights)
-    return layer_in((own, *weights), SCOPE) or layer_in((*weights, own), operator_times.DOTTED)
+def module_of(name: str, known: Mapping[str, Any], main: Message | None = None) -> str:
+    """Return the path of a node's layer, from the names of the node, its weights and outputs.
+
+    `main` is the convolution of which the engine made the node. Its names are used first, since the
+    engine names a node after the output of the last operator that it fused into the node.
+    """
+    if main and (path := module_of(main.name, {"weights": main.input[1:]})):
+        return path
+    own, weights = MADE.sub("", name), known.get("weights", ())
+    path = layer_in((own, *weights), SCOPE) or layer_in((*weights, own), operator_times.DOTTED)
+    return path or layer_in(known.get("writes", ()), SCOPE)
 
 
 # The nodes of events

@@ -501,8 +501,7 @@ def choose_provider(driver: SessionDriver, name: object) -> None:
     if provider in providers.DEVICES:
         open_cuda(driver, table.CUDA.of(settings) or 0)
     driver.providers = [provider, *([providers.CUDA] if table.TENSORRT.is_given(settings) else [])]
-    has_fallback = flag == table.PROVIDER.flag and "," in str(name)
-    entry = providers.ASSIGNMENTS if has_fallback else FALLBACK
+    entry = providers.ASSIGNMENTS if flag == table.PROVIDER.flag and "," in str(name) else FALLBACK
     driver.options.add_session_config_entry(entry, "1")
 
 

@@ -138,8 +138,7 @@ def constants_in(operators: Iterable[Any]) -> set[Any]:
     for operator in operators:
         kind = operator.get_type_name()
         sources = [it.get_node() for it in operator.input_values()]
-        is_fixed = kind not in (*UNSTEADY, *ENDS) and found.issuperset(sources)
-        if is_fixed or kind in OF_SHAPES:
+        if (kind not in (*UNSTEADY, *ENDS) and found.issuperset(sources)) or kind in OF_SHAPES:
             found.add(operator)
     return found
 
@@ -204,8 +203,7 @@ class ExecutedGraph:
         return Counter(map(self.signature_of, self.computing))
 
     def signature_of(self, node: ExecutedNode) -> tuple[str, ...]:
-        names = [it.get_friendly_name() for it in self.computing[node]]
-        return (node.type, node.kernel, *names)
+        return (node.type, node.kernel, *[it.get_friendly_name() for it in self.computing[node]])
 
     @cached_property
     def given(self) -> dict[ExecutedNode, list[Any]]:

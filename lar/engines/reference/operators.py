@@ -248,10 +248,8 @@ def softmax(call: Call) -> Any:
 def normalize_batch(call: Call) -> Array:
     """Normalise a tensor by the given mean and variance."""
     x, *rest = call.inputs
-    shape = [-1, *[1] * (x.ndim - 2)]
-    scale, bias, mean, variance = (each.reshape(shape) for each in rest)
-    deviation = np.sqrt(variance + call.get("epsilon", 1e-5))
-    return np.asarray((x - mean) / deviation * scale + bias)
+    scale, bias, mean, variance = (each.reshape([-1, *[1] * (x.ndim - 2)]) for each in rest)
+    return np.asarray((x - mean) / np.sqrt(variance + call.get("epsilon", 1e-5)) * scale + bias)
 
 
 @implements("LpNormalization")

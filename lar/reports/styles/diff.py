@@ -2,16 +2,17 @@
 
 Operators of A and B that compute the same values are joined. An operator that was joined with no
 operator of the other side belongs to A alone or to B alone. The time of an operator excludes the
-operators inside it, and is scaled to an iteration without the profiler.
+operators inside it. It is scaled to an iteration without the profiler, if the cost of profiling is
+known for all profiles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lar.engines import operator_kinds_of_both
-from lar.profiles.costs import describe_cost
+from lar.profiles.costs import describe_cost, extra_share
 from lar.profiles.differences import ComparedProfiles, ComparedTimes, compare_profiles, contrasts_of
 from lar.profiles.times import UNITS_NS
 from lar.records.profile import Profile
@@ -52,9 +53,8 @@ def build(b: Profile, options: Mapping[str, Any], a: Profile, *more: Profile) ->
     Raises:
         UsageError: a profile has no timed iterations, or is of another command.
     """
-    pairs = [(a, b), *zip(more[::2], more[1::2], strict=True)]
     found = compare_profiles(
-        pairs,
+        [(a, b), *zip(more[::2], more[1::2], strict=True)],
         operator_kinds_of_both(a, b),
         options.get("group_by") or "name",
         options.get("filter") or "",
@@ -73,7 +73,7 @@ def build(b: Profile, options: Mapping[str, Any], a: Profile, *more: Profile) ->
     contrasts = contrasts_of(a, b)
     about = [f"  {each.what}: {each.a} -> {each.b}" for each in contrasts]
     head = "what differs:" if contrasts else "model, options, versions and machine are the same"
-    costs = [f"{side}: {cost}" for side, it in (("A", a), ("B", b)) if (cost := describe_cost(it))]
+    costs = describe_costs((a, b, *more))
     after = [describe_shared(found), *costs, *([] if found.is_judged else [HOW_TO_JUDGE])]
     return Report(
         style="diff",
@@ -107,10 +107,22 @@ def interval_of(row: ComparedTimes) -> Interval | None:
 
 def describe_shared(found: ComparedProfiles) -> str:
     """Return a line on the share of time that is spent in operators that both sides have."""
-    both, total = [row for row in found.operators if row.is_of_both], found.total
-    a = sum(row.a_ns for row in both) / (total.a_ns or 1)
-    b = sum(row.b_ns for row in both) / (total.b_ns or 1)
+    both, total = found.shared, found.total
+    a, b = both.a_ns / (total.a_ns or 1), both.b_ns / (total.b_ns or 1)
     return f"operators that both have take {a:.0%} of the operators' time in A, {b:.0%} in B"
+
+
+def describe_costs(profiles: Sequence[Profile]) -> Iterator[str]:
+    """Yield lines on the cost of profiling of A and B, and which profiles have no known cost."""
+    for side, profile in zip("AB", profiles, strict=False):
+        if cost := describe_cost(profile):
+            yield f"{side}: {cost}"
+    turns = [f"{'AB'[place % 2]}{place // 2 + 1}" for place in range(len(profiles))]
+    names = turns if len(turns) > 2 else ["A", "B"]
+    unknown = [it for it, each in zip(names, profiles, strict=True) if extra_share(each) is None]
+    if 0 < len(unknown) < len(profiles):
+        about = f"The cost of profiling is not known for {', '.join(unknown)}"
+        yield f"{about}. So times of operators are as recorded in all profiles."
 
 
 def columns_of(found: ComparedProfiles, unit: str) -> tuple[TimeColumn, ...]:

@@ -202,17 +202,14 @@ def records_of(profile: Profile) -> list[Record]:
     waiting of the host, and times with all digits.
     """
     is_scaled = profile.correction is not None and profile.correction.scale < 1
-    is_own = is_single(profile) and not is_scaled
-    if is_own and is_raw_profile(profile.engine_raw):
+    if is_single(profile) and not is_scaled and is_raw_profile(profile.engine_raw):
         try:
             raw = decode_raw(profile.engine_raw)
         except (msgspec.MsgspecError, ValueError) as error:
             raise UsageError(f"MegEngine's part of the profile is damaged: {error}") from None
-        is_infinite = not profile.facts.lar_version
-        operators = raw.graph_exec.operator.items()
         return [
-            replace(record_of_raw(raw, key, operator), is_infinite=is_infinite)
-            for key, operator in operators
+            replace(record_of_raw(raw, key, operator), is_infinite=not profile.facts.lar_version)
+            for key, operator in raw.graph_exec.operator.items()
         ]
     ran: dict[int, list[tuple[Execution, int]]] = {}
     for execution, ns in zip(profile.timed_executions, self_times_of(profile), strict=True):

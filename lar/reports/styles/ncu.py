@@ -18,7 +18,7 @@ from lar.profiles.activities import Launch, launches_of, put_in_ranges
 from lar.profiles.roofline import NEAR_PERCENT, describe_measurement, host_peak_of, ridge_of
 from lar.profiles.rows import Row, rows_of
 from lar.profiles.times import UNITS_NS, group_by, use_of
-from lar.records.profile import Peak, Profile, ThreadUse
+from lar.records.profile import THREAD_PARTS, Peak, Profile, ThreadPart, ThreadUse
 from lar.reports.model import Align, AnyTable, Cell, Column, Layout, Rule, Table, sort_rows
 from lar.reports.report import Report
 from lar.reports.text import cut_end, shorten_all
@@ -90,6 +90,11 @@ def size_of(extent: tuple[int, int, int] | None) -> int | None:
     return extent and prod(extent)
 
 
+def thread_share(part: ThreadPart) -> Callable[[Shown], Any]:
+    """Return a function that gets a part of the calling thread's time, or None if it is unknown."""
+    return lambda it: it.threads and it.threads.share_of(part)
+
+
 def scaled(figure: Figure, by: float, unit: str) -> Figure:
     """Return a figure with the unit `unit`, whose values are those of `figure` divided by `by`."""
 
@@ -129,8 +134,10 @@ FIGURES = (
            "Bound", 3),
     Figure("saving", "cpu__roofline_saving.per_iteration", "ns", lambda it: it.row.saving_ns,
            "Could save", 1),
-    scaled(Figure("waiting", "cpu__thread_waiting.pct_of_calling_thread", "",
-                  lambda it: it.threads and it.threads.waiting_share), 0.01, "%"),
+    *(scaled(Figure(part, f"cpu__thread_{part}.pct_of_calling_thread", "", thread_share(part)),
+             0.01, "%") for part in THREAD_PARTS),
+    Figure("tasks", "cpu__thread_tasks.of_other_threads", "",
+           lambda it: it.threads and " ".join(map(str, it.threads.tasks))),
     Figure("", "launch__grid_size", "", lambda it: size_of(it.common("grid"))),
     Figure("", "launch__block_size", "", lambda it: size_of(it.common("block"))),
     *(Figure("", name, unit, lambda it: None) for name, unit in COUNTERS.items()),
@@ -218,9 +225,10 @@ def chosen_rows(profile: Profile, options: Mapping[str, Any]) -> list[Row]:
     """
     pattern, key = options.get("filter", ""), options.get("group_by", "operator")
     matches = re.compile(pattern).search
+    whole = put_in_ranges(profile, launches_of(profile))
     launches = [
         it
-        for it in put_in_ranges(profile, launches_of(profile))
+        for it in whole
         if any(map(matches, (it.operator.name, it.operator.type, it.kernel, *it.ranges)))
     ]
     if not launches and pattern:
@@ -229,7 +237,7 @@ def chosen_rows(profile: Profile, options: Mapping[str, Any]) -> list[Row]:
     if not launches:
         raise UsageError("the profile holds no timed operators", "run with --iter 1 or more")
     by_kernel = "group_by" not in options and launches[0].span
-    return rows_of(profile, "kernel" if by_kernel else key, launches)
+    return rows_of(profile, "kernel" if by_kernel else key, launches if pattern else None, whole)
 
 
 def shown_rows(profile: Profile, rows: Iterable[Row]) -> Iterator[Shown]:

@@ -64,11 +64,14 @@ SORTS: Mapping[str, Callable[[Row], Any]] = {
 }
 
 
-def rows_of(events: Iterable[Event]) -> list[Row]:
-    """Return events grouped by name; rows keep the order of their first events."""
-    groups = group_by(events, lambda event: event.name)
+def rows_of(events: Sequence[Event], matches: Callable[[Event], bool]) -> list[Row]:
+    """Return the matching events grouped by name; rows keep the order of their first events.
+
+    Shares are of all events.
+    """
+    groups = group_by(filter(matches, events), lambda event: event.name)
     times = {name: totals_of(event.value for event in own) for name, own in groups.items()}
-    whole = sum(it.total_ns for it in times.values()) or 1
+    whole = sum(event.value for event in events) or 1
     return [Row(name, own, 100 * own.total_ns / whole) for name, own in times.items()]
 
 
@@ -112,10 +115,9 @@ def ranges(profile: Profile) -> Iterable[Event]:
 
     NVTX's start and end ranges are left out.
     """
-    spans = spans_without_warmup(profile, "user_annotation")
     return (
         Event(span.name, span.duration_ns)
-        for span in spans
+        for span in spans_without_warmup(profile, "user_annotation")
         if not (span.style or "").lower().startswith("start")
     )
 
@@ -211,13 +213,12 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
         title = section.title if profile.on_device else section.host_title
         heading = f"{title} ({'nanoseconds' if section.counted else 'KiB'})"
         events = [*section.events(profile)]
-        if rows := rows_of(filter(matches, events)):
-            key = options.get("sort", section.sort)
+        if rows := rows_of(events, matches):
             table = Table(
                 name=name,
                 title=heading,
                 columns=columns_of(section, asked_for(options)),
-                rows=tuple(sort_by(rows, key)[: options.get("top")]),
+                rows=tuple(sort_by(rows, options.get("sort", section.sort))[: options.get("top")]),
                 notes=sources_of(profile) if name.startswith("os_runtime") else (),
                 layout=LAYOUT,
             )

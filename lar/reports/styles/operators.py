@@ -99,7 +99,7 @@ def describe_balance(profile: Profile) -> str:
     The text is empty if the operators waited little, or if the engine does not report waiting.
     """
     use = use_of(profile.operators)
-    share = None if use is None else use.waiting_share
+    share = None if use is None else use.share_of("waiting")
     if share is None or share < LEAST_SHARE:
         return ""
     return f"the calling thread waits {share:.0%} of the time for other threads"
@@ -169,10 +169,10 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     if not profile.timed_executions and not profile.timed_steps():
         raise UsageError("the profile has no timed iterations", "run again with --iter 1 or more")
     group: Key = options.get("group_by", "operator")
-    launches = launches_of(profile)
+    launches = None
     if pattern := options.get("filter"):
         matching = operators_matching(profile, pattern)
-        launches = [it for it in launches if it.place in matching]
+        launches = [it for it in launches_of(profile) if it.place in matching]
         if not launches:
             raise UsageError(
                 "nothing matches", "leave --filter out to see all rows", flag=f"--filter {pattern}"
@@ -215,10 +215,9 @@ def table_of(
             number = cell(row)
             return "" if number is None else f"{number:,.1f}"
 
-        key = f"{title} ({unit})"
         return Column(
             *(f"{title} {unit}", cell, text),
-            key=key,
+            key=f"{title} ({unit})",
             align="right",
             in_text=in_text,
             rank=rank,

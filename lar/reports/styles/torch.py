@@ -337,11 +337,9 @@ def memory_columns(side: str, key: str) -> tuple[Column[KeyAverage], ...]:
 
 def name_column(rows: Sequence[KeyAverage]) -> Column[KeyAverage]:
     def cell(row: KeyAverage) -> str:
-        is_cut = len(row.name) >= NAME_WIDTH - 3
-        return row.name[: NAME_WIDTH - 3] + "..." if is_cut else row.name
+        return row.name[: NAME_WIDTH - 3] + "..." if len(row.name) >= NAME_WIDTH - 3 else row.name
 
-    longest = max((len(row.name) for row in rows), default=0)
-    width = min(longest + 4, NAME_WIDTH)
+    width = min(max((len(row.name) for row in rows), default=0) + 4, NAME_WIDTH)
     return column("Name", lambda row: row.name, cell, width=width, rank=0)
 
 

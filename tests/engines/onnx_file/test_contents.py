@@ -112,11 +112,13 @@ def test_an_open_batch_counts_as_one_and_is_said(path: Path) -> None:
 
 def test_another_open_axis_leaves_the_flops_unknown(path: Path) -> None:
     model = network()
-    model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "height"
+    height, width = model.graph.input[0].type.tensor_type.shape.dim[2:]
+    height.dim_param, width.dim_param = "height", ""
+    model.graph.node.append(onnx.helper.make_node("Mystery", ["data"], ["it"], domain="own"))
     info = read(path, model)
-    assert info.inputs[0].shape == (1, 3, None, 8)
+    assert info.inputs[0].shape == (1, 3, None, None)
     assert info.flops is None
-    assert info.flops_unknown == ("Conv", "GlobalAveragePool", "Relu")
+    assert (info.flops_unknown, info.open_axes) == (("Mystery",), ("height", "data[3]"))
 
 
 def test_shapes_follow_what_a_model_computes_from_shapes(path: Path) -> None:

@@ -185,8 +185,7 @@ def test_many_processes_at_once_lose_nothing(run_lar: RunLar, place: Path) -> No
 
     with ThreadPoolExecutor(4) as pool:  # run_lar has a process for each
         [*pool.map(search, ["all", "basic", "all", "extended"])]
-    record = read_cache(place)
-    assert {path.name for path in place.parent.iterdir()} == {place.name, record.data}
+    assert {path.name for path in place.parent.iterdir()} == {place.name, read_cache(place).data}
 
 
 def test_a_cache_that_another_process_replaces_meanwhile_is_still_checked(

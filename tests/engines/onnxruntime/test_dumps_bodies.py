@@ -40,8 +40,7 @@ def dump_of(run_lar: RunLar, model: Path, fed: Array | None, *flags: str) -> tup
     tensors = {tensor.name: dump.read(tensor.key) for tensor in dump}
     for output in json.loads((folder / "result.json").read_text())["outputs"]:
         if output["sha256"]:
-            content = tensors[output["name"]].tobytes()
-            assert hashlib.sha256(content).hexdigest() == output["sha256"]
+            assert hashlib.sha256(tensors[output["name"]].tobytes()).hexdigest() == output["sha256"]
     return dump, tensors
 
 

@@ -166,8 +166,7 @@ def test_conversions_of_layouts_are_spans_besides(profile_model: ProfileModel) -
 
 
 def test_what_the_engine_does_to_load_is_within_the_load(profile_model: ProfileModel) -> None:
-    found = profile_model(DIGITS)
-    named = {span.name: span for span in found.spans if span.category == "runtime"}
+    named = {span.name: span for span in profile_model(DIGITS).spans if span.category == "runtime"}
     inner = named["session_initialization"]
     assert inner.step is None
     assert inner.duration_ns > 0
@@ -305,8 +304,10 @@ def test_the_raw_profile_alone_is_made_without_a_second_run(
 
 
 @each_row("engines/onnxruntime/profile/modules")
-def test_the_module_is_the_path_in_the_name(name: str, module: str) -> None:
-    assert module_of(name, ()) == module
+def test_the_module_is_the_path_in_the_names(
+    name: str, known: dict[str, Any], main: dict[str, Any], module: str
+) -> None:
+    assert module_of(name, known, Message("Node", **main) if main else None) == module
 
 
 def test_a_profile_that_the_engine_could_not_write_is_told(tmp_path: Path) -> None:
@@ -372,7 +373,7 @@ def kind_of(
     *,
     layouts: Sequence[str] = ("", ""),
     types: Sequence[str] = ("float32", "float32"),
-    constant: bool = True,
+    constant: str = "w",
     filled: Shape | None = None,
     **parameters: Any,
 ) -> str | None:
@@ -383,7 +384,7 @@ def kind_of(
         "w": TensorFact(tuple(filled or weights), types[1], ""),
         "y": TensorFact(tuple(made), types[0], layouts[1]),
     }
-    constants = {"w": facts["w"]} if constant else {}
+    constants = {name: facts[name] for name in constant}
     filters = {"w": tuple(weights)} if filled else {}
     node = Message("Node", op_type=operator, input=names, output=["y"])
     return kernel_kind(node, parameters, facts, constants, filters)

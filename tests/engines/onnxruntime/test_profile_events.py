@@ -280,7 +280,7 @@ def test_times_are_summed_and_shares_counted_since_the_event_before() -> None:
     uses.add(0, stats(10, 0, {"11": 9, "12": 3, "13": 0}), timed=True)
     conv, relu = uses.by_operator.values()
     assert conv == ThreadUse(2, 40_000, 2_000, 11_000, (5, 1, 0))
-    assert conv.waiting_share == 11 / 53
+    assert conv.share_of("waiting") == 11 / 53
     assert (relu.executions, relu.tasks) == (1, (0, 0))
     assert uses.busy_threads() == ("11", "12")
 
@@ -297,7 +297,7 @@ def test_a_session_without_threads_of_its_own_reports_nothing() -> None:
     uses = ThreadUses()
     uses.add(0, "", timed=True)
     assert (uses.by_operator, uses.busy_threads()) == ({}, ())
-    assert ThreadUse(executions=3).waiting_share is None
+    assert ThreadUse(executions=3).share_of("waiting") is None
 
 
 def test_counts_that_begin_anew_are_taken_as_they_are() -> None:

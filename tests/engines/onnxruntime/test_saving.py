@@ -60,8 +60,7 @@ def test_weights_of_other_files_come_into_the_dump(load_driver: MakeDriver, tmp_
     cache = {"fast_run": True, "fast_run_algo_policy": str(tmp_path / "model.cache")}
     expected = bits_of(run(load_driver(DIGITS)))
     for settings in ({}, cache, cache):
-        driver = load_driver(external, model_dump=str(path), **settings)
-        assert bits_of(run(driver)) == expected
+        assert bits_of(run(load_driver(external, model_dump=str(path), **settings))) == expected
         assert not onnx.load(path).metadata_props
         assert run_elsewhere(path, load_driver, graph_optimization_level="disable") == expected
 

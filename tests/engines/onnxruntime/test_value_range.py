@@ -82,8 +82,7 @@ def test_what_is_timed_is_the_model_as_it_is(run_lar: RunLar, tmp_path: Path) ->
 
 def test_halves_are_checked_in_their_own_range(load_driver: MakeDriver, tmp_path: Path) -> None:
     """The limit is beyond what float16 holds: only what is infinite is out of it."""
-    text = "(float16[2] x) => (float16[2] y) { y = Mul(x, x) }"
-    path = save_model(tmp_path / "half.onnx", text)
+    path = save_model(tmp_path / "half.onnx", "(float16[2] x) => (float16[2] y) { y = Mul(x, x) }")
     load_driver(path, range=1e6).feed({"x": np.array([1, 200], np.float16)})
     with pytest.raises(CheckFailed, match=r"holds inf at \[1\]"):
         load_driver(path, range=1e6).feed({"x": np.array([1, 300], np.float16)})

@@ -40,8 +40,7 @@ def profile_of_sample() -> Profile:
 
 def rows_of(text: str, columns: int) -> list[list[str]]:
     """The cells of a table's rows, the last being a name."""
-    lines = text.split("\n\n")[0].splitlines()
-    return [line.rstrip().split(None, columns - 1) for line in lines]
+    return [line.rstrip().split(None, columns - 1) for line in text.split("\n\n")[0].splitlines()]
 
 
 def spans_of_rows(category: Category, rows: Sequence[Sequence[str]], **fields: Any) -> list[Span]:

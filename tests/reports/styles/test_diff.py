@@ -17,6 +17,7 @@ from lar.profiles.differences import contrasts_of
 from lar.records.profile import Cost, Machine, Profile, ProfileFacts
 from lar.reports.styles import STYLES
 from tests.conftest import RunLar
+from tests.known import known
 from tests.profiles.synthetic import profile_of_times
 from tests.reports.conftest import Report
 from tests.tables import each_row
@@ -62,9 +63,19 @@ def test_plain_iterations_are_compared_first(report: Report) -> None:
     assert (times_in(plain), plain["verdict"]) == ((100, 200), "not judged")
 
 
-def test_operators_are_those_of_the_plain_iteration(report: Report) -> None:
-    rows = rows_in(report([run_of(FIRST), run_of(FIRST, plain_us=50)], "--json", "-"))
-    assert times_in(rows["all operators"]) == pytest.approx((87, 50), abs=0.1)
+@each_row("reports/styles/diff/operators of the plain iteration")
+def test_operators_are_those_of_the_plain_iteration(
+    report: Report, count: int, unknown: Sequence[int], b_us: float, said: str
+) -> None:
+    """Some runs are so disturbed that the cost of profiling is unknown."""
+    runs = [run_of(FIRST, plain_us=(100, 50)[place % 2]) for place in range(count)]
+    for place in unknown:
+        cost = structs.replace(known(runs[place].facts.cost), disturbed=True)
+        runs[place] = run_of(FIRST, cost=cost)
+    rows, text = rows_in(report(runs, "--json", "-")), report(runs)
+    assert times_in(rows["all operators"]) == pytest.approx((87, b_us), abs=0.1)
+    assert times_in(rows["plain iteration"]) == pytest.approx((100, 50))
+    assert re.findall(r"is not known for (.*)\. So times", text) == [said] * bool(said)
 
 
 def test_without_a_plain_run_profiled_iterations_are_compared(report: Report) -> None:
@@ -142,8 +153,7 @@ def test_order_and_choice(report: Report, words: Sequence[str], names: str) -> N
     runs = run_of(FIRST), run_of({"a": 41, "b": 24, "c": 4})
     rows = rows_in(report(runs, *words, "--json", "-"))
     assert [*rows] == [*names, *SUMS]
-    if "--top" in words:
-        assert times_in(rows["all operators"]) == (87, 69)
+    assert times_in(rows["all operators"]) == (87, 69)
 
 
 def test_types_and_modules_are_sums(report: Report) -> None:

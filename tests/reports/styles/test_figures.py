@@ -97,6 +97,21 @@ def test_a_disturbed_execution_puts_no_operator_first_in_the_roofline(profile: P
     assert (names(), names(sort="total")) == (["conv", "pool"], ["pool", "conv"])
 
 
+@pytest.mark.parametrize("style", ["operators", "paddle", "torch", "nsys", "ncu"])
+def test_a_filter_changes_no_figure_of_a_row(profile: Profile, style: str) -> None:
+    """Shares are of all operators."""
+    whole, some = (
+        [
+            {**row, "ID": 0}
+            for table in STYLES[style].build(profile, it).tables
+            for row in rows_in(table)
+        ]
+        for it in ({}, {"filter": "pool"})
+    )
+    assert some
+    assert all(row in whole for row in some)
+
+
 def test_text_marks_what_was_disturbed(profile: Profile) -> None:
     calm = with_facts(profile, noise=())
     assert "disturbed" in STYLES["ncu"].build(profile, {}).text.lower()

@@ -63,8 +63,7 @@ def said_by_tool(
 @pytest.mark.parametrize("command", [*COMMANDS, *COPY_COMMANDS])
 def test_the_text_is_that_of_the_tool(said_by_tool: Mapping[str, str], command: str) -> None:
     data = with_copies() if command in COPY_COMMANDS else DATA.read_bytes()
-    report = build(profile_of_raw(data), options_of(command.split()))
-    assert report.text == said_by_tool[command]
+    assert build(profile_of_raw(data), options_of(command.split())).text == said_by_tool[command]
 
 
 @example([1 / number for number in range(1, 701)])

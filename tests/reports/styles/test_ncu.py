@@ -185,8 +185,11 @@ def test_the_use_of_an_engines_threads_is_a_metric() -> None:
     conv, add = profile.operators
     conv = msgspec.structs.replace(conv, threads=ThreadUse(2, 600, 100, 300, (5, 1)))
     found = metrics_of(replace(profile, operators=(conv, add)))
-    waiting = "cpu__thread_waiting.pct_of_calling_thread"
-    assert (found["conv"][waiting], found["add"][waiting]) == (pytest.approx(30), None)
+    names = (f"{part}.pct_of_calling_thread" for part in ("computing", "handing_out", "waiting"))
+    for name, value in zip(names, (60, 10, 30), strict=True):
+        assert found["conv"][f"cpu__thread_{name}"] == pytest.approx(value)
+    assert found["conv"]["cpu__thread_tasks.of_other_threads"] == "5 1"
+    assert {it for name, it in found["add"].items() if "thread" in name} == {None}
 
 
 def test_a_profile_without_timed_operators_is_refused() -> None:

@@ -273,8 +273,7 @@ def test_each_thread_has_a_block_of_its_own(profile: Profile) -> None:
     lines = lines_of(split, "operator", "userdefined", group_by="thread")
     titles = [line.strip("-") for line in lines if "Thread:" in line]
     assert titles == ["Thread: 2 (worker)", "Thread: 5", "Thread: 1 (host)", "Thread: 5"]
-    ratios = [row.cells[0][4] for row in rows_of(lines) if row.level == 0]
-    assert ratios[:2] == ["100.00", "100.00"]
+    assert [row.cells[0][4] for row in rows_of(lines) if row.level == 0][:2] == ["100.00", "100.00"]
     assert build(split, {}).text.count("Thread: All threads merged") == 2
 
 
@@ -283,8 +282,7 @@ def test_views_are_printed_alone_in_their_order(profile: Profile) -> None:
     every = build(profile, {}).text
     assert all(parts[view] in every for view in ("operator", "perf"))
     assert parts["log"] not in every
-    asked = build(profile, {"view": ["perf", "operator"]}).text
-    assert asked == parts["operator"] + parts["perf"]
+    assert build(profile, {"view": ["perf", "operator"]}).text == parts["operator"] + parts["perf"]
     assert {*SECTIONS} == {*STYLES["paddle"].views}
 
 

@@ -46,8 +46,7 @@ def test_the_whole_sample() -> None:
 
 def test_the_table_without_a_device() -> None:
     rows = [row_of(name="Convolution", count=2, self_cpu_ns=3, cpu_ns=6)]
-    text = text_of(rows, TableTotals(self_cpu_ns=6, device_ns=0))
-    check_golden("torch_without_device.txt", text)
+    check_golden("torch_without_device.txt", text_of(rows, TableTotals(self_cpu_ns=6, device_ns=0)))
 
 
 @each_row("reports/styles/cases/units of FLOPs")
@@ -147,8 +146,7 @@ def test_a_device_has_columns_of_its_own() -> None:
 
 
 def test_a_cpu_is_no_device() -> None:
-    text = build(small_profile(), {}).text
-    assert not re.search("cuda|gpu|device|kernel", text, re.IGNORECASE)
+    assert not re.search("cuda|gpu|device|kernel", build(small_profile(), {}).text, re.IGNORECASE)
 
 
 @each_row("reports/styles/cases/memory of devices")
