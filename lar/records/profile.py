@@ -93,8 +93,7 @@ class ThreadUse(msgspec.Struct, frozen=True):
         *own, own_tasks = msgspec.structs.astuple(self)
         *others, other_tasks = msgspec.structs.astuple(other)
         tasks = map(sum, zip_longest(own_tasks, other_tasks, fillvalue=0))
-        sums = *map(add, own, others), tuple(tasks)
-        return ThreadUse(*sums)
+        return ThreadUse(*(*map(add, own, others), tuple(tasks)))
 
 
 class ProfiledOperator(msgspec.Struct, frozen=True, kw_only=True):
@@ -537,8 +536,7 @@ class Profile(Record):
         if (dispatch := execution.dispatch) is None:
             return 0 if self.on_device else execution.duration_ns
         (a, b), (c, d) = execution.computation, dispatch
-        both = max(0, min(b, d) - max(a, c))
-        return d - c if self.on_device else (b - a) + (d - c) - both
+        return d - c if self.on_device else (b - a) + (d - c) - max(0, min(b, d) - max(a, c))
 
 
 # Records as columns of integers

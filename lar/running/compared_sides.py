@@ -475,11 +475,11 @@ def describe_fed(result: RunResult, generated: str) -> Iterator[str]:
     is empty if the models share no generated data.
     """
     infos = {info.name: info for info in result.inputs}
-    made, open_axes = defaultdict[str, list[str]](list), list[str]()
+    made, open_axes = dict[str, list[str]](), list[str]()
     for each in result.fed:
         shape = format_shape(each.shape)
         if generated or each.generated:
-            made[generated or each.source].append(f"{each.name} {shape}")
+            made.setdefault(generated or each.source, []).append(f"{each.name} {shape}")
         if (info := infos.get(each.name)) and None in info.shape:
             open_axes.append(f"{each.name} {info.shape_text} was run as {shape}")
     for source, names in made.items():

@@ -73,8 +73,7 @@ def with_settings(source: Source, values: Mapping[str, Any]) -> Iterator[dict[st
         yield joined
     except UsageError as error:
         words = re.findall(r"--[a-z][a-z0-9-]*", error.message)
-        untyped = [BY_KEY[key].flag for key in found if key not in given]
-        named = [flag for flag in untyped if flag in words]
+        named = [flag for key in found if (flag := BY_KEY[key].flag) in words and key not in given]
         if error.flag != SETTINGS.flag and named:
             says = f"{path} sets {' and '.join(named)}"
             error.hint = f"{error.hint}; {says}" if error.hint else says

@@ -116,8 +116,8 @@ def spec_of_dump(index: DumpIndex) -> RunSpec:
         raise UsageError(f"is a dump of the model {index.model}, which does not exist")
     if read_model_file(Path(index.model)).sha256 != index.model_sha256:
         raise UsageError(f"is a dump of the model {index.model}, which has changed since the dump")
-    variables = str(index.settings.get(ENGINE_ENV.key))  # operators run alone without them
-    if flag := find_untyped(index.settings, {}, (variables,)):
+    # Operators run alone without the variables of the environment.
+    if flag := find_untyped(index.settings, {}, (str(index.settings.get(ENGINE_ENV.key)),)):
         raise UsageError(f"is a dump that sets {flag}, which only the command line may set")
     spec = RunSpec(model=index.model, engine=index.engine, driver=index.driver)
     return replace(spec, device=index.device or "cpu", settings=index.settings)

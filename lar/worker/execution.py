@@ -318,8 +318,7 @@ class Copies:
 
     def __init__(self, spec: RunSpec, context: RunContext, tables: Sequence[SampleRows]) -> None:
         self.spec, self.tables, self.threads = spec, tables, Threads(spec.runners)
-        self.drivers: list[Driver] = []
-        self.meters: list[Meter | None] = []
+        self.drivers, self.meters = list[Driver](), list[Meter | None]()
         self.recorder: Silent = SILENT
         if one_of(PROFILE_FILES, spec.settings):
             from lar.worker.recorder import Recorder  # few runs are profiled
@@ -477,8 +476,7 @@ class Execution:
         self.spec, self.context, self.emit = spec, context, emit
         self.copies = Copies(spec, context, tables)
         self.driver, self.recorder = self.copies.drivers[0], self.copies.recorder
-        self.notes: list[str] = []
-        self.batches: set[int | None] = set()  # the batch sizes of all feeds
+        self.notes, self.batches = list[str](), set[int | None]()  # the batch sizes of all feeds
         self.infos: Sequence[TensorInfo] = ()
         self.seconds: float | None = None  # from the first start to the last end of any runner
         self.settled: bool | None = None
@@ -498,14 +496,13 @@ class Execution:
         with explaining(driver):
             self.emit(events.EngineStarted(driver.facts()))
             self.emit(events.PhaseEntered("load"))
-            seconds, infos = self.copies.load(), driver.inputs()
-            self.infos = infos
-            feeds = Feeder(spec, infos, context.names, self.emit, self.notes).feeds()
+            seconds, self.infos = self.copies.load(), driver.inputs()
+            feeds = Feeder(spec, self.infos, context.names, self.emit, self.notes).feeds()
             with self.recorder.phase("dataloader"):
                 first = next(feeds)  # a wrong input is reported before any times
-            fed = [info for info in infos if not info.optional or info.name in first.arrays]
+            fed = [it for it in self.infos if not it.optional or it.name in first.arrays]
             self.emit(events.Loaded(seconds, tuple(fed)))
-        with explaining(driver, hint_at_sizes(infos, first.guessed)):
+        with explaining(driver, hint_at_sizes(self.infos, first.guessed)):
             self.prepare(first)
             if spec.warmup_iterations:
                 self.warm_up(first)
@@ -514,7 +511,7 @@ class Execution:
             if spec.iterations:
                 self.emit(events.PhaseEntered("iterations"))
                 if spec.scenario is not None:
-                    batch = batch_of(first.fed, infos) or 1
+                    batch = batch_of(first.fed, self.infos) or 1
                     served = self.copies.serve(spec.scenario, batch, context.work_folder)
                     self.emit(events.ScenarioEnded(served))
                 elif turns is not None:

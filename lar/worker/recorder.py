@@ -325,8 +325,7 @@ def join_operators(
     such as conversions of a layout, and name the added operators differently in each copy. The
     operators that an engine adds are joined by type and shapes, in the order of execution.
     """
-    unjoined = dict(enumerate(operators))
-    at: dict[int, int] = {}
+    unjoined, at = dict(enumerate(operators)), dict[int, int]()
     for key_of in (NAMED, UNNAMED):
         known = defaultdict(list)
         for place, operator in unjoined.items():
