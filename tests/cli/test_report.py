@@ -47,6 +47,13 @@ def test_two_profiles_are_compared(profile: str) -> None:
     assert done.stdout == run_lar("report", profile, profile, "--style", "diff").stdout
 
 
+def test_flags_choose_the_style_that_honours_them(profile: str) -> None:
+    metrics = ("--metrics", "cpu__time_duration.sum")
+    done = run_lar("report", profile, *metrics)
+    assert done.stdout == run_lar("report", profile, *metrics, "--style", "ncu").stdout
+    assert "cpu__time_duration" in done.stdout
+
+
 @pytest.mark.parametrize("style", [name for name in STYLES if "top" in STYLES[name].options])
 def test_top_0_shows_all_rows(tmp_path: Path, style: str) -> None:
     """More than any style shows of itself."""

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from lar.records import record
 from lar.records.record import Numbers, pieces_of_json, record_to_json
-from lar.records.run import RunResult, RunSpec, Samples, read_result
+from lar.records.run import Pacing, RunResult, RunSpec, Samples, read_result
 
 FLOATS = st.floats(allow_nan=False)
 COLUMNS = st.lists(st.none() | FLOATS, max_size=8)
@@ -108,6 +108,11 @@ def test_samples_keep_what_was_not_measured() -> None:
     assert samples.part(slice(1, None)) == Samples(
         end_to_end=(0.5,), device=(0.25,), queue_delay=(None,)
     )
+
+
+def test_a_record_shows_its_fields() -> None:
+    shown = "{'idle_seconds': 0.5, 'rate': None, 'arrivals': 'poisson'}"
+    assert repr(Pacing(idle_seconds=0.5)) == f"Pacing({shown})"
 
 
 def test_a_result_with_columns_is_read_back() -> None:
