@@ -20,7 +20,7 @@ from lar.inputs.dtypes import count_nonfinite, describe_source, generate_array, 
 from lar.inputs.grammar import Item, NumbersItem, PathItem, ShapeItem, items_of
 from lar.inputs.model_inputs import AxisSizes, check_shape, find_misfit, input_named, model_dtype
 from lar.inputs.readers import read_numbers, read_path, shape_raw
-from lar.records.run import FedInput, ImageSettings, RunSpec, TensorInfo, format_shape
+from lar.records.run import FedInput, ImageSettings, RunSpec, TensorInfo, batch_axis, format_shape
 
 Given = Loaded | ShapeItem
 
@@ -248,14 +248,6 @@ def batch_error(size: int, problem: str, hint: str) -> UsageError:
     return UsageError(problem, hint, flag=f"--batch-size {size}")
 
 
-def may_have_batch(info: TensorInfo) -> bool:
-    """Return whether the first axis of an input may be the batch.
-
-    It is not if another axis has the name of a batch.
-    """
-    return not info.sequence and not any("batch" in axis.lower() for axis in info.axes[1:])
-
-
 def repeat_batch(array: Array, info: TensorInfo, size: int, *, is_generated: bool) -> Array:
     """Return an array whose items are repeated until its first axis has the length `size`.
 
@@ -265,9 +257,12 @@ def repeat_batch(array: Array, info: TensorInfo, size: int, *, is_generated: boo
         UsageError: the model's input has no batch axis, or has a fixed batch size other than
             `size`, or the user gave more than `size` items.
     """
-    has_batch = may_have_batch(info) and array.ndim > 0
+    if place := batch_axis(info):
+        hint = f"set the size of this axis: --shape {info.axes[place]}={size}"
+        raise batch_error(size, f"input {info.name} has its batch on axis {place}", hint)
+    has_batch = not info.sequence and array.ndim > 0
     if not has_batch or not (info.resizable or info.shape[0] in (None, size)):
-        wanted = f"only a batch of {info.shape[0]}" if has_batch else "no batch on its first axis"
+        wanted = f"only a batch of {info.shape[0]}" if has_batch else "no batch"
         hint = "leave it out, or export the model with a batch of any size"
         raise batch_error(size, f"input {info.name} takes {wanted}", hint)
     if len(array) > size and not is_generated:
@@ -288,8 +283,9 @@ def repeat_batches(
         UsageError: an input is refused by `repeat_batch`, or the model's inputs have no batch in
             common.
     """
-    if any(may_have_batch(info) and info.shape[:1] == (None,) for info in infos):
-        infos = [it for it in infos if may_have_batch(it) and it.shape[:1] in ((None,), (size,))]
+    tensors = [info for info in infos if not info.sequence]
+    if any(info.shape[:1] == (None,) for info in tensors):
+        infos = [it for it in tensors if batch_axis(it) or it.shape[:1] in ((None,), (size,))]
     sizes = {info.name: info.shape[0] for info in infos if info.shape and info.shape[0] is not None}
     if len(set(sizes.values())) > 1:
         listed = ", ".join(f"{name} {first}" for name, first in sizes.items())
@@ -301,5 +297,7 @@ def repeat_batches(
         for info in infos
         if info.name in arrays
     }
-    repeated = {**arrays, **repeated}
-    return repeated, tuple(replace(each, shape=repeated[each.name].shape) for each in fed)
+    return {**arrays, **repeated}, tuple(
+        replace(each, shape=repeated[each.name].shape) if each.name in repeated else each
+        for each in fed
+    )

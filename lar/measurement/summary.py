@@ -25,7 +25,7 @@ from lar.measurement.statistics import (
     percentile_of,
     statistics_of,
 )
-from lar.records.run import FedInput, ItemClasses, RunResult, Samples, TensorInfo
+from lar.records.run import FedInput, ItemClasses, RunResult, Samples, TensorInfo, batch_axis
 from lar.records.summary import Cause, QueueSummary, Summary, Trust
 
 
@@ -220,17 +220,11 @@ def batch_of(fed: Sequence[FedInput], infos: Sequence[TensorInfo]) -> int | None
     The batch is on the axis that has its name in the model, or on the first axis. Inputs with one
     axis are left out. If only some inputs have a batch of any size, the others are left out too.
     """
-    places = {
-        info.name: next((at for at, axis in enumerate(info.axes) if "batch" in axis.lower()), 0)
-        for info in infos
-    }
-    free = {it.name for it in infos if it.shape and it.shape[places[it.name]] is None}
-    sizes = {
-        each.shape[places.get(each.name, 0)]
-        for each in fed
-        if len(each.shape) > 1 and (each.name in free or not free)
-    }
-    return sizes.pop() if len(sizes) == 1 else None
+    places = {info.name: batch_axis(info) for info in infos}
+    found = {it.name: it.shape[places.get(it.name, 0) :] for it in fed if len(it.shape) > 1}
+    free = {it.name for it in infos if it.shape[batch_axis(it) :][:1] == (None,)} & found.keys()
+    sizes = {shape[:1] for name, shape in found.items() if name in free or not free}
+    return sizes.pop()[0] if len(sizes) == 1 and () not in sizes else None
 
 
 # Two medians agree if they differ by no more than this part.

@@ -137,9 +137,7 @@ class Numbers(Sequence[float | None]):
 
     def __getitem__(self, place: int | slice) -> Any:
         found = self._values[place]
-        if isinstance(place, slice):
-            return Numbers(found)
-        return found if found == found else None
+        return Numbers(found) if isinstance(place, slice) else found if found == found else None
 
     def __add__(self, other: Iterable[float | None]) -> Numbers:
         return Numbers([*self, *other])

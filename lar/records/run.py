@@ -68,6 +68,11 @@ class TensorInfo(Record):
         return "?" if self.any_rank else format_shape(self.shape, self.axes)
 
 
+def batch_axis(info: TensorInfo) -> int:
+    """Return the place of the axis that the model calls a batch, or of the first axis."""
+    return next((at for at, axis in enumerate(info.axes) if "batch" in axis.lower()), 0)
+
+
 def format_shape(shape: Sequence[int | None], axes: Sequence[str] = ()) -> str:
     """Return a shape as a user types it, such as `{1,3,n}`.
 
