@@ -139,6 +139,9 @@ def parse_once(option: Option[Any], value: Any) -> Any:
     try:
         parsed = option.parse(typed_text(option, value))
     except argparse.ArgumentTypeError as error:
+        if option.key in KEYWORDS:
+            hint = f"for example {option.key}={option.default}" if option.default else ""
+            raise UsageError(str(error), hint, flag=option.key) from None
         hint = f"`lar run --help {option.flag[2:]}` says what it takes"
         raise UsageError(str(error), hint, flag=option.flag) from None
     if option.choices and parsed not in option.choices:

@@ -583,9 +583,7 @@ def find_untyped(options: Mapping[str, Any], typed: Mapping[str, Any], own: Coll
 
 def values_of(given: object) -> Sequence[object]:
     """Return the values of an option that may be given several times."""
-    if isinstance(given, (list, tuple)):
-        return given
-    return () if given is None else (given,)
+    return given if isinstance(given, (list, tuple)) else () if given is None else (given,)
 
 
 def collect_settings(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -92,9 +92,8 @@ def parse_rate(text: str) -> float:
 def parse_share(text: str) -> float:
     """Parse a share between 0 and 1, such as `1%` or `0.01`."""
     number = text.strip()
-    whole = 100 if number.endswith("%") else 1
     problem = f"{text!r} is not a share; give 1% or 0.01"
-    share = read_number(number.removesuffix("%"), problem) / whole
+    share = read_number(number.removesuffix("%"), problem) / (100 if number.endswith("%") else 1)
     require(0 < share < 1, f"{text} is not between 0 and 1; give 1% or 0.01")
     return share
 

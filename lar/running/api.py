@@ -79,16 +79,14 @@ def save_array(source: object, name: str, place: str) -> None:
     """Write a value from Python code to a .npy file; `name` is empty if no input is named.
 
     Raises:
-        UsageError: the value cannot be an input: it has neither numbers nor texts, or it is a
-            single number, which does not say what input it is for.
+        UsageError: the value is no array of numbers or texts.
     """
     import numpy as np
 
     with contextlib.suppress(TypeError, ValueError):
-        array, is_bare = np.asarray(source), not name and isinstance(source, (int, float))
-        if not is_bare and (array.dtype != object or {*map(type, array.flat)} == {str}):
+        if (array := np.asarray(source)).dtype != object:
             return np.save(place, array)
-    problem = f"{one_line(repr(source))[:80]} is neither an array nor a file"
+    problem = f"{one_line(repr(source))[:80]} is neither an array of numbers or texts nor a file"
     raise UsageError(problem, "give an array, such as numpy.ones(3)", flag="inputs", subject=name)
 
 
