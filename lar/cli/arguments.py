@@ -221,8 +221,8 @@ class Parser(argparse.ArgumentParser):
     ) -> tuple[Any, list[str]]:
         """Parse arguments; a flag with an optional number takes only a numeric argument as value.
 
-        If a flag is unknown, only the unknown flags are returned: they are the likely cause of
-        other errors, such as a missing argument.
+        If there is an error, only unknown flags are returned: they are the likely cause of other
+        errors, such as a missing argument.
         """
         words = [*(sys.argv[1:] if args is None else args)]
         for place, (word, after) in enumerate(pairwise([*words, ""])):
@@ -230,14 +230,19 @@ class Parser(argparse.ArgumentParser):
             if action is not None and action.nargs == "?" and isinstance(action.const, float):
                 is_number = re.fullmatch(r"-?[0-9.]+%?", after)
                 words[place] = word if is_number else f"{word}={action.const:g}"
-        if unknown := [*self.find_unknown(words)]:
-            return argparse.Namespace(parser=self), unknown
-        return super().parse_known_args(words, namespace)
+        try:
+            return super().parse_known_args(words, namespace)
+        except UsageError:
+            if unknown := [*self.find_unknown(words)]:
+                return argparse.Namespace(parser=self), unknown
+            raise
 
     def find_unknown(self, words: Iterable[str]) -> Iterator[str]:
         """Yield the unknown flags in a command line, up to words that another parser parses."""
         known = self._option_string_actions
-        for word in takewhile("--".__ne__, words):
+        for before, word in pairwise(["", *takewhile("--".__ne__, words)]):
+            if before in known and known[before].nargs is None:
+                continue  # the value of a flag
             flag = word.partition("=")[0]
             is_flag = re.match(r"-[^\d.\s]\S*$", flag)
             takes_all = flag in known and known[flag].nargs == argparse.REMAINDER
@@ -247,7 +252,7 @@ class Parser(argparse.ArgumentParser):
                 yield word
 
     def format_help(self) -> str:
-        return re.sub(r"(--\S+) (:[A-Z]+)(\]?) ?", r"\1[\2]\3", super().format_help())
+        return re.sub(r"(--\S+) (:[A-Z]+)(?:(\])| )?", r"\1[\2]\3", super().format_help())
 
     def error(self, message: str) -> NoReturn:
         # argparse writes "argument -o/--output: ..."; the flags alone, with a comma, are enough.

@@ -40,9 +40,8 @@ def show_cache(arguments: argparse.Namespace) -> int:
         found = with_algorithms(kind, paths[0], f"show {how}").read(paths)
         report = cache_report.report_operators(found, paths, text, every_algorithm=every)
     named = {"files": paths} if len(paths) > 1 else {"file": paths[0]}
-    content = {"format": CACHE_FORMAT, **named, **report.document}
     with open_reports(vars(arguments)) as files:
-        document = json.dumps(content, indent=2) + "\n"
+        document = json.dumps({"format": CACHE_FORMAT, **named, **report.document}, indent=2) + "\n"
         files.write(lambda form: report if form == "text" else document)
     return 0
 

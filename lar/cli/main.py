@@ -131,7 +131,8 @@ def dispatch(words: list[str], *, is_shell: bool) -> int:
     arguments, unknown = parser_of(name).parse_known_args(normalize_flags(rest))
     if unknown:
         # A command with several actions has a parser for each action.
-        refuse_unknown(unknown[0], words, arguments.parser, load_command(name))
+        first = min(unknown, key=lambda it: not it.startswith("-"))  # a flag, if there is one
+        refuse_unknown(first, words, arguments.parser, load_command(name))
     if (most := vars(arguments).get(MAX_FILE_SIZE)) is not None:
         os.environ[VARIABLE] = str(most)
     if is_shell:  # until now an interrupt had nothing to clean up

@@ -118,8 +118,7 @@ def report(arguments: argparse.Namespace) -> int:
             style = STYLES["megengine"]  # the style of the engine's own tool
             options = collect_report_options(vars(arguments), "megengine", style)
         made = style.build(profile, options, *baseline, *profiles[2:])
-        has_tables = made.document is None or made.tables
-        if not has_tables and (refused := set(asked) - {"json"}):
+        if made.document is not None and not made.tables and (refused := set(asked) - {"json"}):
             raise UsageError(
                 f"the style {name} has no tables", "use --json FILE", flag=flag_of(min(refused))
             )

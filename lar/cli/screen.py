@@ -55,8 +55,7 @@ def width_of(stream: Stream) -> int | None:
 
 def parse_columns(text: str) -> int | None:
     """Return the width in the variable COLUMNS, or None if the text is no number above 0."""
-    is_number = text.isascii() and text.isdigit() and len(text) <= 6
-    return (int(text) or None) if is_number else None
+    return int(text) or None if text.isascii() and text.isdigit() and len(text) <= 6 else None
 
 
 def help_width(least: int = 40) -> int:
