@@ -184,22 +184,20 @@ def main(arguments: argparse.Namespace) -> int:
     if bench.stopped == "interrupted" or not gates.is_asked(arguments):
         check_end(bench)
         return 0
-    return gates.close(arguments, outcomes_of(bench), files.console)
+    has_pairs = len(bench.variants) < 2 or any(each.baseline for each in bench.variants)
+    apart = [] if has_pairs else ["no two variants have data of one shape, so none were compared"]
+    return gates.close(arguments, outcomes_of(bench), files.console, apart)
 
 
 def outcomes_of(bench: BenchResult) -> list[gates.Outcome]:
-    """Return the outcome of each variant; a baseline has an outcome only if it failed.
-
-    If no two variants could be compared, only variants that failed have an outcome.
-    """
+    """Return the outcome of each variant; a baseline has an outcome only if it failed."""
     bases = {bench.baseline, *(each.baseline for each in bench.variants)}
-    has_pairs = any(each.baseline for each in bench.variants)
     return [
         gates.failed(each.name, each.status, each.failure)
         if each.status != "ok"
         else gates.Outcome(each.name, each.difference, reason=NO_TIME if each.baseline else ALONE)
         for each in bench.variants
-        if each.status != "ok" or (has_pairs and each.name not in bases)
+        if each.name not in bases or each.status != "ok"
     ]
 
 
@@ -233,8 +231,8 @@ def open_files(
 
     files = stack.enter_context(open_reports(vars(arguments)))
     for variant in variants:
-        fed = variant.spec.inputs if variant.spec else ()
-        settings = variant.spec.settings if variant.spec else {}  # also of a settings file
+        # The settings may come from a settings file.
+        fed, settings = (it.inputs, it.settings) if (it := variant.spec) else ((), {})
         places = places_of(variant.model, {**variant.options, **settings})
         check_places(files.files, paths_in(fed), places)
     return files

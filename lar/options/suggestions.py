@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Collection, Iterable, Mapping
+from itertools import pairwise
 
 SWITCH = "is a switch, which takes no value"
 
@@ -44,7 +45,7 @@ def hint_after(words: list[str], word: str) -> str:
     """Return the hint for one of the words of a command line that is neither flag nor value."""
     from lar.options.table import option_of  # slow to import, and few errors need it
 
-    flag = words[max(words.index(word) - 1, 0)]
+    flag = {it: flag for flag, it in pairwise(words) if flag.startswith("--")}.get(word, "")
     if flag == "--cuda" and (number := word.removeprefix(":")).isdigit():
         return f"write --cuda:{number}"
     option = option_of(flag.lstrip("-").replace("-", "_"))
