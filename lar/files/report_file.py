@@ -153,7 +153,7 @@ def check_replaceable(name: str | Path, flag: str) -> None:
 
     for kind, form in json.loads(Path(__file__).with_name("kept_files.json").read_text()).items():
         if re.match(form.encode(), head_of(name), re.DOTALL):
-            problem, hint = f"is {kind}, which a report would replace", f"{HINT}, or remove it"
+            problem, hint = f"is {kind}, which lar does not replace", f"{HINT}, or remove it"
             raise UsageError(problem, hint, flag=flag, subject=name)
 
 

@@ -35,8 +35,9 @@ from lar.results import describe_kind_of_options, facts_of, fed_shapes, figure_o
 
 SCHEMA = 3
 LEVEL = 3  # of compression: higher levels take thrice as long and save a tenth
-# The sizes of zlib's window and of its tables. To clear the usual tables takes as long as to pack.
-SMALL_TABLES = (13, 6)
+# The sizes of zlib's window and of its tables for a small result: to clear the usual tables would
+# take as long as to pack it. A large result is packed better with the usual sizes.
+SMALL = (13, 6)
 SHA256_LETTERS = 64
 FILE_NAME = "history.sqlite"
 
@@ -347,7 +348,7 @@ def row_of(result: RunResult, tag: str) -> dict[str, object]:
     """Return the row for a result to store."""
     content = record_to_json(result)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    packer = zlib.compressobj(LEVEL, zlib.DEFLATED, *SMALL_TABLES)
+    packer = zlib.compressobj(LEVEL, zlib.DEFLATED, *(SMALL if len(content) < 1 << 14 else ()))
     packed = packer.compress(content) + packer.flush()
     return {**columns_of(result, content, tag, now), "result": packed}
 

@@ -165,7 +165,7 @@ def check_index(place: Path, flag: str) -> None:
     """
     check_place(place, flag, "file")
     if (head := head_of(place)) and b'"lar.dump/' not in head:
-        problem = "is not the index of a dump, which would replace it"
+        problem = "is not the index of a dump, so lar does not replace it"
         raise UsageError(problem, "give another folder, or remove it", flag=flag, subject=place)
 
 
