@@ -41,10 +41,7 @@ def report_bench(bench: BenchResult) -> Report:
         color=color_of,
     )
     body: list[Part] = [*head_of(bench), "", table, *plots_of(bench), "", *notes_of(bench)]
-    rows = [
-        {**row, "items_per_second": items_per_second(bench, variant)}
-        for row, variant in zip(bench.rows(), bench.variants, strict=True)
-    ]
+    rows = bench.rows()
     keys = list(dict.fromkeys(key for row in rows for key in row))
     values = [[row.get(key) for key in keys] for row in rows]
     return Report(
@@ -126,7 +123,10 @@ def columns_of(bench: BenchResult) -> Iterator[Column[VariantResult]]:
 
 
 def items_per_second(bench: BenchResult, variant: VariantResult) -> float | None:
-    """Return the items per second of a variant, from the times that `lar results` compares too."""
+    """Return the items per second of a variant, from the times that `lar results` compares too.
+
+    The CSV has the items per second of all iterations, like its mean.
+    """
     _, runs = figure_of(runs_of_variant(bench, variant))
     found = median_of_known(run.items_per_second for run in runs if run.times)
     return found or (variant.latency.items_per_second if variant.latency else None)
