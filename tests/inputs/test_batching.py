@@ -76,3 +76,12 @@ def test_any_size_of_batch_goes_with_a_fixed_one() -> None:
     arrays = {"a": np.zeros((1, 3), np.float32), "b": np.zeros((2, 4), np.float32)}
     repeated, _ = repeat_batches(arrays, [], infos, 2)
     assert [array.shape for array in repeated.values()] == [(2, 3), (2, 4)]
+
+
+def test_a_batch_on_another_axis_is_refused_and_fixed_inputs_stay() -> None:
+    info = TensorInfo(name="x", dtype="float32", shape=(None, None), axes=("seq", "batch"))
+    arrays = {"x": np.zeros((1, 1), "f4"), "t": np.zeros((7, 5), "f4")}
+    refused("input x has its batch on axis 1", repeat_batches, arrays, [], [info], 4)
+    infos = [replace(info, axes=()), TensorInfo(name="t", dtype="float32", shape=(7, 5))]
+    repeated, _ = repeat_batches(arrays, [], infos, 4)
+    assert [array.shape for array in repeated.values()] == [(4, 1), (7, 5)]

@@ -12,7 +12,16 @@ import pytest
 from lar.measurement import summary
 from lar.measurement.statistics import causes_of
 from lar.measurement.summary import precision_of, relative_half_width, summarize, windows_agree
-from lar.records.run import EngineFacts, FedInput, Item, RunResult, RunSpec, Samples, read_result
+from lar.records.run import (
+    EngineFacts,
+    FedInput,
+    Item,
+    RunResult,
+    RunSpec,
+    Samples,
+    TensorInfo,
+    read_result,
+)
 from lar.records.summary import Summary, Trust
 from tests.conftest import RunLar, WriteScript
 from tests.known import known
@@ -186,3 +195,18 @@ def test_of_many_samples_some_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> 
     times = drawn(1001)
     assert relative_half_width(times) == relative_half_width(times[::3])
     assert relative_half_width(times[:499]) != relative_half_width(times[:499:2])
+
+
+@each_row("measurement/cases/batches")
+def test_the_batch_is_the_size_that_inputs_share(
+    inputs: dict[str, tuple[list[int | None], list[str], list[int]]], batch: int | None
+) -> None:
+    infos = [
+        TensorInfo(name=name, dtype="float32", shape=tuple(shape), axes=tuple(axes))
+        for name, (shape, axes, _) in inputs.items()
+    ]
+    fed = [
+        FedInput(name=name, dtype="float32", shape=tuple(shape), source="")
+        for name, (*_, shape) in inputs.items()
+    ]
+    assert summary.batch_of(fed, infos) == batch
