@@ -12,16 +12,8 @@ import pytest
 from lar.measurement import summary
 from lar.measurement.statistics import causes_of
 from lar.measurement.summary import precision_of, relative_half_width, summarize, windows_agree
-from lar.records.run import (
-    EngineFacts,
-    FedInput,
-    Item,
-    RunResult,
-    RunSpec,
-    Samples,
-    TensorInfo,
-    read_result,
-)
+from lar.records import run as records
+from lar.records.run import EngineFacts, FedInput, Item, RunResult, RunSpec, Samples, read_result
 from lar.records.summary import Summary, Trust
 from tests.conftest import RunLar, WriteScript
 from tests.known import known
@@ -202,7 +194,7 @@ def test_the_batch_is_the_size_that_inputs_share(
     inputs: dict[str, tuple[list[int | None], list[str], list[int]]], batch: int | None
 ) -> None:
     infos = [
-        TensorInfo(name=name, dtype="float32", shape=tuple(shape), axes=tuple(axes))
+        records.TensorInfo(name=name, dtype="float32", shape=tuple(shape), axes=tuple(axes))
         for name, (shape, axes, _) in inputs.items()
     ]
     fed = [
