@@ -221,17 +221,17 @@ NodeKey = tuple[str, str, str]
 
 
 class RawThread(msgspec.Struct):
-    num_run: Count = 0
+    num_run: Count
 
 
 class RawCaller(msgspec.Struct, rename="pascal"):
     """The times that the calling thread spent on one execution of a node, in microseconds."""
 
-    distribution: Count = 0
-    distribution_enqueue: Count = 0
-    run: Count = 0
-    wait: Count = 0
-    wait_revoke: Count = 0
+    distribution: Count
+    distribution_enqueue: Count
+    run: Count
+    wait: Count
+    wait_revoke: Count
 
 
 class RawScheduling(msgspec.Struct):
@@ -241,8 +241,8 @@ class RawScheduling(msgspec.Struct):
     other thread, the number of tasks that this thread has done since the session began.
     """
 
-    main_thread: RawCaller = msgspec.field(default_factory=RawCaller)
-    sub_threads: dict[str, RawThread] = {}
+    main_thread: RawCaller
+    sub_threads: dict[str, RawThread]
 
 
 class RawArgs(msgspec.Struct, gc=False):
@@ -272,8 +272,8 @@ class RawEvent(msgspec.Struct, gc=False):
     name: str
     cat: str
     ts: int
-    dur: int = 0
-    tid: int = 0
+    dur: int
+    tid: int
     args: RawArgs = msgspec.field(default_factory=RawArgs)
 
     @property

@@ -64,20 +64,25 @@ def test_a_model_is_described_whole(path: Path) -> None:
     model = network()
     model.producer_name, model.producer_version = "torch", "2.1"
     helper.set_model_props(model, {"author": "someone"})
-    info = read(path, model)
-    assert info.engine == "onnxruntime"
-    assert info.inputs == (TensorInfo(name="data", dtype="float32", shape=(1, 3, 8, 8)),)
-    assert info.outputs == (TensorInfo(name="logits", dtype="float32", shape=(1, 5)),)
     names = ("Conv", "Relu", "GlobalAveragePool", "Flatten", "Gemm")
-    assert info.operators == dict.fromkeys(names, 1)
-    assert (info.parameter_count, info.weight_bytes) == (PARAMETERS, 4 * PARAMETERS)
-    assert (info.flops, info.flops_unknown) == (FLOPS, ())
-    assert info.metadata == {
-        "author": "someone",
-        "ir_version": "8",
-        "opset": "ai.onnx 17, own 1",
-        "producer": "torch 2.1",
-    }
+    assert read(path, model) == ModelInfo(
+        engine="onnxruntime",
+        inputs=(TensorInfo(name="data", dtype="float32", shape=(1, 3, 8, 8)),),
+        outputs=(TensorInfo(name="logits", dtype="float32", shape=(1, 5)),),
+        operators=dict.fromkeys(names, 1),
+        parameter_count=PARAMETERS,
+        weight_bytes=4 * PARAMETERS,
+        flops=FLOPS,
+        input_bytes=4 * 3 * 64,
+        output_bytes=4 * 5,
+        activation_bytes=4 * (2 * 16 * 64 + 2 * 16),
+        metadata={
+            "author": "someone",
+            "ir_version": "8",
+            "opset": "ai.onnx 17, own 1",
+            "producer": "torch 2.1",
+        },
+    )
 
 
 def test_weights_that_are_also_inputs_are_weights(path: Path) -> None:
@@ -123,10 +128,13 @@ def test_another_open_axis_leaves_the_flops_unknown(path: Path) -> None:
 
 def test_shapes_follow_what_a_model_computes_from_shapes(path: Path) -> None:
     text = onnx_models.text_of("shapes")
-    info = read(path, model_of(text, zero=[0], rest=[192], w=weights(192, 7)))
+    model = model_of(text, zero=[0], rest=[192], w=weights(192, 7))
+    info = read(path, model)
     assert info.outputs[0].shape == (1, 7)
     assert info.parameter_count == 192 * 7
     assert info.flops == 2 * 192 * 7
+    onnx.save(model, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    assert read_model(path) == info
 
 
 def test_external_weights_count_and_must_be_there(path: Path) -> None:
@@ -212,20 +220,27 @@ def test_an_operator_without_a_formula_is_named(path: Path) -> None:
 
 def test_inputs_of_any_kind_are_named(path: Path) -> None:
     model = network()
+    tensor = helper.make_tensor_type_proto(FLOAT, [3])
     infos = [
-        helper.make_tensor_value_info("bytes", TensorProto.UINT8, [2]),
+        helper.make_tensor_value_info(
+            "bytes", TensorProto.UINT8, [2, 0, -1, "a b", "unk__5", None]
+        ),
         helper.make_tensor_value_info("texts", TensorProto.STRING, []),
         helper.make_tensor_value_info("brain", TensorProto.BFLOAT16, None),
         helper.make_tensor_sequence_value_info("list", FLOAT, None),
+        helper.make_value_info("map", helper.make_map_type_proto(TensorProto.INT64, tensor)),
+        helper.make_value_info("maybe", helper.make_optional_type_proto(tensor)),
     ]
     model.graph.input.extend(infos)
-    assert {it.name: it.dtype for it in read(path, model).inputs} == {
-        "data": "float32",
-        "bytes": "uint8",
-        "texts": "string",
-        "brain": "bfloat16",
-        "list": "float32",
-    }
+    sizes, axes = (2, 0, None, None, None, None), ("", "", "", "ab", "", "")
+    assert read(path, model).inputs[1:] == (
+        TensorInfo(name="bytes", dtype="uint8", shape=sizes, axes=axes),
+        TensorInfo(name="texts", dtype="string", shape=()),
+        TensorInfo(name="brain", dtype="bfloat16", shape=(), any_rank=True),
+        TensorInfo(name="list", dtype="float32", shape=(), any_rank=True, sequence=True),
+        TensorInfo(name="map", dtype="map", shape=(), any_rank=True),
+        TensorInfo(name="maybe", dtype="optional", shape=(), any_rank=True),
+    )
 
 
 @each_row("engines/onnx_file/operators/flops")
@@ -277,3 +292,15 @@ def test_the_operations_for_each_element(
 ) -> None:
     node = helper.make_node(type, [f"input{index}" for index in range(given)], ["y"], **attributes)
     assert operation_of(message_of(node), {}).taps == taps
+
+
+@pytest.mark.parametrize(
+    ("type", "attributes"), [("NhwcConv", {}), ("QLinearConv", {"channels_last": 1})]
+)
+def test_channels_may_come_last(type: str, attributes: dict[str, int]) -> None:
+    names = [f"x{index}" for index in range(4)]
+    node = helper.make_node(type, names, ["y"], domain="com.microsoft", **attributes)
+    filters = (8, 3, 2, 2)
+    shapes = {"x0": (1, 5, 6, 3), **dict.fromkeys(names[1:], filters), "y": (1, 4, 5, 8)}
+    found = operation_of(message_of(node), shapes)
+    assert (found.inputs[:2], found.outputs) == (((1, 3, 5, 6), filters), ((1, 8, 4, 5),))

@@ -121,6 +121,18 @@ def test_a_message_in_parts_inside_such_a_message_is_refused() -> None:
         node.attribute[0].g  # noqa: B018
 
 
+@each_row("engines/onnx_file/external_data/numbers")
+def test_numbers_are_those_that_protobuf_reads(content: str, numbers: list[int] | None) -> None:
+    data = bytes.fromhex(content)
+    if numbers is None:
+        with pytest.raises(ValueError, match="byte"):
+            Message("Tensor", data).dims  # noqa: B018
+        return
+    assert Message("Tensor", data).dims == TensorProto.FromString(data).dims == numbers
+    written = TensorProto(dims=numbers).SerializeToString()
+    assert Message("Tensor", dims=numbers).encode() == written
+
+
 @given(st.binary(max_size=60))
 def test_bytes_that_are_no_message_are_a_value_error_and_nothing_else(data: bytes) -> None:
     try:
@@ -306,6 +318,12 @@ def test_a_tensor_in_the_folder_is_taken(make: Make, folder: Path) -> None:
     for location in ("sub/w.bin", "./link.bin"):
         check_external_data(write(folder, make(external(location))))
         check_external_data(write(folder, make(external(location, offset="0", length="16"))))
+    for entries in ({}, {"length": "16"}, {"offset": "4"}, {"offset": "4", "length": "8"}):
+        tensor, first = external("sub/w.bin", **entries), int(entries.get("offset", 0)) // 4
+        numbers = SECRET[first : first + int(entries.get("length", 16)) // 4]
+        tensor.dims[:] = [len(numbers)]
+        found = array_of(Message("Tensor", tensor.SerializeToString()), folder)
+        np.testing.assert_array_equal(found, numbers, strict=True)
 
 
 def test_a_way_out_of_the_folder_and_back_is_refused(folder: Path) -> None:

@@ -19,6 +19,7 @@ from lar.engines.onnxruntime import profile_file
 from lar.engines.onnxruntime.kernels import OptimizedGraph
 from lar.engines.onnxruntime.profile import (
     NO_KERNELS,
+    NO_PARTS,
     Call,
     RunEvents,
     cut_of,
@@ -36,7 +37,7 @@ from lar.engines.onnxruntime.profile_file import (
     runs_in,
 )
 from lar.engines.operator_times import decode_any
-from lar.records.profile import Alignment, Step, TensorFact, ThreadUse
+from lar.records.profile import Alignment, Execution, Span, Step, TensorFact, ThreadUse
 from tests.tables import each_row
 
 CUDA_PROFILE = Path(__file__).resolve().parents[2] / "data" / "onnxruntime_cuda_profile.json"
@@ -94,11 +95,17 @@ def test_a_file_that_is_read_some_events_at_a_time_is_the_same(
 
 def test_nodes_belong_to_the_run_around_them() -> None:
     events = [
+        event("lost_kernel", "Kernel", 1, 1),
         event("session_initialization", "Session", 0, 90),
-        node("add", 105, 2),
+        node("early", 102, 2),
+        node("last", 113, 2),
+        node("add", 103, 2),
+        node("mul", 108, 3) | {"name": "mul_fence_before"},
         node("mul", 108, 3),
         event("SequentialExecutor::Execute", "Session", 104, 8),
+        event("model_run", "Api", 103, 10),
         event("model_run", "Session", 103, 10),
+        node("late", 214, 9),
         node("add", 205, 9),
         event("model_run", "Session", 203, 10),
         node("add", 305, 2),  # its run was cut
@@ -106,11 +113,11 @@ def test_nodes_belong_to_the_run_around_them() -> None:
     load: list[RawEvent] = []
     runs = [*runs_in(events_of(*events), load)]
     assert [each.name for each in load] == ["session_initialization"]
-    assert [[each.node for each in run.nodes] for run in runs] == [["add", "mul"], ["add"]]
-    assert [(run.start_ns, run.end_ns) for run in runs] == [(103_000, 113_000), (203_000, 214_000)]
+    assert [[each.node for each in run.nodes] for run in runs] == [["add", "mul", "last"], ["add"]]
+    assert [(run.start_ns, run.end_ns) for run in runs] == [(103_000, 115_000), (203_000, 214_000)]
     assert cut_of(2, 2) == []
-    assert cut_of(2, 5) == [
-        "the operators of the last 3 of 5 iterations: ONNX Runtime keeps 1000000 events"
+    assert cut_of(4, 5) == [
+        "the operators of the last 1 of 5 iterations: ONNX Runtime keeps 1000000 events"
     ]
 
 
@@ -133,32 +140,66 @@ def placed_on(
 ) -> EngineTrace:
     found = RunEvents(events_of(*events))
     placed = [(Step(k, 0, 10**9), 500) for k in range(len(found.runs))]
-    return found.trace(device, OptimizedGraph(), placed, works=works)
+    return found.trace(device, OptimizedGraph(), placed, 20, works=works)
+
+
+def span(category: Any, name: str, *times: int, thread: int, **more: Any) -> Span:
+    start_ns, end_ns = times
+    given = {"thread": thread, "start_ns": start_ns, "end_ns": end_ns, **more}
+    return Span(category=category, name=name, **given)
 
 
 def test_kernels_are_the_execution_and_the_node_is_its_dispatch() -> None:
     grid = {f"grid_{axis}": str(size) for axis, size in zip("xyz", (4, 2, 1), strict=True)}
-    block = {f"block_{axis}": str(size) for axis, size in zip("xyz", (64, 1, 1), strict=True)}
+    block = {f"block_{axis}": str(size) for axis, size in zip("xyz", (64, 3, 5), strict=True)}
     none = dict.fromkeys((*grid, *block), "-1")
     found = placed_on(
         "cuda:0",
+        event("session_initialization", "Session", 1, 90),
         node("add", 105, 2, "CUDA"),
         event("fast_kernel", "Kernel", 110, 20, stream="7", **grid, **block),
-        event("memcpyHostToDevice", "Kernel", 130, 5, stream="7", **none),
-        node("mul", 108, 3, "CUDA"),
+        event("memcpyHostToDevice", "Kernel", 130, 5, **none),
+        node("mul", 108, 3, "CUDA", op_name="Transpose"),
         event("model_run", "Session", 103, 10),
     )
-    (execution,) = found.executions
-    assert (execution.start_ns, execution.end_ns) == (110_500, 135_500)
-    assert (execution.dispatch_start_ns, execution.dispatch_end_ns) == (105_500, 107_500)
-    assert found.threads[execution.thread] == "stream 7"
-    kernel, copy, dispatch = found.spans
-    assert (kernel.category, kernel.name, kernel.grid) == ("kernel", "fast_kernel", (4, 2, 1))
-    assert (kernel.block, kernel.stream, kernel.device) == ((64, 1, 1), 7, "cuda:0")
-    assert (copy.category, copy.grid) == ("memcpy", None)
+    assert [*found.executions] == [
+        Execution(0, 0, 2, 110_500, 135_500, 0, 105_500, 107_500, HOST_THREAD)
+    ]
+    assert found.threads == {2: "stream 7", 3: "stream 0"}
     # Of the other operator the engine tells no time on the device: it has no execution.
-    assert (dispatch.category, dispatch.name, dispatch.operator) == ("runtime", "mul", 1)
-    assert NO_KERNELS not in found.dropped
+    copy: dict[str, Any] = {"operator": 0, "device": "cuda:0", "step": 0, "stream": 0}
+    kernel = {**copy, "stream": 7, "grid": (4, 2, 1), "block": (64, 3, 5)}
+    assert [*found.spans] == [
+        span("runtime", "session_initialization", 1_020, 91_020, thread=1),
+        span("kernel", "fast_kernel", 110_500, 130_500, thread=2, **kernel),
+        span("memcpy", "memcpyHostToDevice", 130_500, 135_500, thread=3, **copy),
+        span("runtime", "mul", 108_500, 111_500, thread=1, step=0, operator=1),
+    ]
+    assert (found.dropped, found.dispatch_only, found.thread_count) == ((), False, 1)
+
+
+def test_other_threads_other_shapes_and_runs_that_were_not_called_are_told() -> None:
+    shapes, stat = [{"float": [4]}, {"double": []}], {"Distribution": 1, "DistributionEnqueue": 2}
+    stat |= {"Run": 3, "Wait": 4, "WaitRevoke": 5}
+    done = {"main_thread": stat, "sub_threads": {"11": {"num_run": 1}, "12": {"num_run": 0}}}
+    found = placed_on(
+        "cpu",
+        node("add", 105, 2, thread_scheduling_stats=done),
+        node("turn", 108, 3, op_name="Transpose", node_index="4") | {"tid": 8},
+        node("add", 112, 2, input_type_shape=shapes),
+        event("model_run", "Session", 103, 12),
+    )
+    add, turn = Execution(0, 0, 1, 105_500, 107_500), Execution(1, 0, 2, 108_500, 111_500)
+    assert [*found.executions] == [add, turn, Execution(2, 0, 1, 112_500, 114_500)]
+    relayout = {"thread": 2, "step": 0, "operator": 1, "size_bytes": 8}
+    assert [*found.spans] == [span("relayout", "[relayout]", 108_500, 111_500, **relayout)]
+    assert found.threads == {2: "thread 8", 3: "intra-op 1"}
+    assert [(it.id, it.name) for it in found.operators] == [
+        *(("0", "add"), ("4", "turn"), ("0.2", "add"))
+    ]
+    assert found.operators[2].inputs == (TensorFact((4,), "float32"), TensorFact((), "float64"))
+    assert found.operators[0].threads == ThreadUse(1, 3_000, 3_000, 9_000, (1, 0))
+    assert (found.dropped, found.dispatch_only, found.thread_count) == ((NO_PARTS,), False, 2)
 
 
 def test_what_cupti_records_is_of_the_node_that_was_begun_then() -> None:
@@ -172,23 +213,17 @@ def test_what_cupti_records_is_of_the_node_that_was_begun_then() -> None:
     copy = DeviceWork("[CUDA memcpy HtoD]", 0, 0, 0, 7, size_bytes=64)
     works = [
         kernel._replace(called_ns=50_000),  # of an earlier run
-        kernel._replace(called_ns=106_000, start_ns=110_250, end_ns=111_000),
-        copy._replace(called_ns=107_000, start_ns=112_000, end_ns=113_000),
-        kernel._replace(called_ns=128_000),  # between the nodes
+        kernel._replace(called_ns=105_500, start_ns=110_250, end_ns=111_000),
+        copy._replace(called_ns=126_500, start_ns=112_000, end_ns=113_000),
+        kernel._replace(called_ns=126_501),  # between the nodes
         kernel._replace(called_ns=131_000, start_ns=140_000, end_ns=145_000),
     ]
     found = placed_on("cuda:0", *events, works=works)
-    assert [(each.start_ns, each.end_ns) for each in found.executions] == [
-        (110_250, 113_000),
-        (140_000, 145_000),
-        (155_500, 159_500),  # the CPU ran it
-    ]
-    # Between the kernel and the copy the device waited for the host.
-    assert [each.wait_ns for each in found.executions] == [1_000, 0, None]
-    assert [each.dispatch for each in found.executions] == [
-        (105_500, 125_500),
-        (130_500, 150_500),
-        None,
+    # Between the kernel and the copy the device waited for the host; the CPU ran the last.
+    assert [*found.executions] == [
+        Execution(0, 0, 2, 110_250, 113_000, 1_000, 105_500, 125_500, HOST_THREAD),
+        Execution(1, 0, 2, 140_000, 145_000, 0, 130_500, 150_500, HOST_THREAD),
+        Execution(2, 0, 1, 155_500, 159_500),
     ]
     spans = [(span.category, span.name, span.start_ns, span.size_bytes) for span in found.spans]
     assert spans == [
@@ -336,21 +371,21 @@ def test_clocks_are_aligned_within_the_error_stated(
         assert call.begin_ns <= run.start_ns + own_ns <= run.end_ns + own_ns <= call.end_ns
 
 
-def test_a_good_guess_is_kept() -> None:
+@pytest.mark.parametrize(
+    ("guess_ns", "offset_ns", "error_ns"),
+    [(1_234, 1_234, 4_234), (-9_000, -3_000, 7_000), (9_000, 4_000, 7_000)],
+)
+def test_a_good_guess_is_kept(guess_ns: int, offset_ns: int, error_ns: int) -> None:
     calls = [Call(Step(0, 0, 9_000), 0, 9_000)]
-    _, found = place_runs([RawRun(2_000, 5_000, 7, ())], calls, 1_234)
-    assert (found.offset_ns, found.error_ns) == (1_234, 4_234)
+    _, found = place_runs([RawRun(2_000, 5_000, 7, ())], calls, guess_ns)
+    assert (found.offset_ns, found.error_ns) == (offset_ns, error_ns)
     assert place_runs([], calls, 77) == ([], Alignment("onnxruntime", 77))
 
 
 def test_a_clock_that_was_set_meanwhile_is_told_by_the_error() -> None:
-    calls = [
-        Call(Step(k, k * 10_000, k * 10_000 + 5_000), k * 10_000, k * 10_000 + 5_000)
-        for k in (0, 1)
-    ]
+    steps = [Step(number, number * 10_000, number * 10_000 + 5_000) for number in (0, 1)]
+    calls = [Call(step, step.start_ns, step.end_ns) for step in steps]
     runs = [RawRun(0, 4_000, 7, ()), RawRun(50_000, 54_000, 7, ())]
     found, alignment = place_runs(runs, calls, 0)
-    assert (alignment.error_ns or 0) >= 19_000
-    for call, run, (step, own_ns) in zip(calls, runs, found, strict=True):
-        assert step == call.step
-        assert call.begin_ns <= run.start_ns + own_ns <= run.end_ns + own_ns <= call.end_ns
+    assert found == [(steps[0], 0), (steps[1], -39_000)]
+    assert alignment == Alignment("onnxruntime", -20_000, 19_000)
