@@ -74,7 +74,7 @@ def convolution_kind(
     groups, window = int(parameters.get("group", 1)), weights[2:]
     per_group = weights[0 if operator == "ConvTranspose" else 1] if len(weights) > 1 else 0
     if operator == "ConvTranspose":
-        per_group //= groups or 1
+        per_group //= groups
     words = []
     if groups > 1:
         words.append("depthwise" if per_group == 1 else "grouped")
@@ -100,7 +100,7 @@ def layout_of(
     """Return the layout of a convolution, or two layouts if input and output differ in layout."""
     if operator.startswith(CHANNELS_LAST) or parameters.get("channels_last"):
         return "NHWC"
-    plain = "NC" + "DHW"[max(0, 5 - len(given.shape)) :] if 2 < len(given.shape) < 6 else "plain"
+    plain = "NC" + "DHW"[5 - len(given.shape) :] if 2 < len(given.shape) < 6 else "plain"
     before, after = given.layout or plain, made.layout or plain
     return before if before == after else f"{before} to {after}"
 
@@ -186,16 +186,16 @@ class OptimizedGraph:
     `blocked` has the names of the tensors in the blocked layout, and `layout` is the name of this
     layout. In the blocked layout, channels are added until the last block is full. `filters` has
     the shapes of weights without the added channels, and `channels` has the numbers of channels
-    without the added channels (None if unknown). `block` is the number of channels in a block.
-    `plain` is the model with less optimisation, without the blocked layout. `filters`, `channels`
-    and `mains` are computed from `plain`. `mains` has the original convolution of each blocked
-    convolution, by the name of the blocked convolution.
+    without the added channels (None if unknown). `plain` is the model with less optimisation,
+    without the blocked layout. `filters`, `channels` and `mains` are computed from `plain`. `mains`
+    has the original convolution of each blocked convolution, by the name of the blocked
+    convolution.
 
     Raises:
         ValueError: the content is not a model.
     """
 
-    def __init__(self, content: bytes = b"", block: int = 1, plain: bytes = b"") -> None:
+    def __init__(self, content: bytes = b"", plain: bytes = b"", layout: str = "") -> None:
         graph = Message("Model", content).graph
         graphs = [*graphs_in(graph)]
         self.nodes = [node for each in graphs for node in each.node]
@@ -205,7 +205,7 @@ class OptimizedGraph:
         }
         self.outputs = {info.name for info in graph.output}
         self.blocked = blocked_tensors(map(node_of, graph.node))
-        self.layout = f"NCHW{block}c"
+        self.layout = layout
         self.mains, self.filters, self.channels = unfilled(graph, Message("Model", plain).graph)
 
     def known_of(

@@ -476,8 +476,8 @@ class SessionProfiler:
         except Exception as error:  # the engine has no one kind for these
             why = f"ONNX Runtime cannot save the graph: {one_line(str(error))}"
             return OptimizedGraph(), (f"FLOPs, bytes and memory: {why}",)
-        block = block_size(driver.onnxruntime) if is_blocked else 1
-        return OptimizedGraph(content, block, plain), ()
+        layout = f"NCHW{block_size(driver.onnxruntime)}c" if is_blocked else ""
+        return OptimizedGraph(content, plain, layout), ()
 
     def end(self) -> tuple[str, int]:
         """End the session, and return its profile file and the time when the profile began.

@@ -17,7 +17,7 @@ import pytest
 
 from lar.engines.onnx_file.contents import read_model
 from lar.engines.onnx_file.fields import Message
-from lar.engines.onnxruntime.kernels import VIEWS, kernel_kind
+from lar.engines.onnxruntime.kernels import VIEWS, OptimizedGraph, kernel_kind
 from lar.engines.onnxruntime.profile import NO_PARTS, SessionProfiler, module_of
 from lar.engines.onnxruntime.profile_file import events_in, runs_in
 from lar.engines.onnxruntime.saving import save_optimized
@@ -407,3 +407,52 @@ def test_other_operators_and_unknown_tensors_have_no_kind() -> None:
     for names in (["x"], ["x", "w"]):
         conv = Message("Node", op_type="Conv", input=names, output=["y"])
         assert kernel_kind(conv, {}, {}, {}, {}) is None
+
+
+def test_channels_that_fill_blocks_are_no_work() -> None:
+    """The engine lists neither the weights that it has rearranged nor the channels of before."""
+    weights, domain = {"w": (10, 3, 3, 3), "v": (4, 10, 1, 1)}, "com.microsoft.nchwc"
+    filled = {"w_16": (16, 3, 3, 3), "v_16": (16, 16, 1, 1), "u": (16, 16, 1, 1)}
+
+    def model(nodes: list[tuple[str, ...]], shapes: Any, own: str) -> bytes:
+        made = [
+            Message("Node", op_type=type, name=name, input=taken.split(), output=[out], domain=own)
+            for type, name, taken, out in nodes
+        ]
+        held = [
+            Message("Tensor", name=it, dims=[*shape], data_type=1) for it, shape in shapes.items()
+        ]
+        outputs = [Message("Value", name=made[-1].output[0])]
+        graph = Message("Graph", node=made, initializer=held, output=outputs)
+        return Message("Model", graph=graph).encode()
+
+    before = [("Conv", "c", "x w", "c"), ("Relu", "r", "c", "relu"), ("Conv", "d", "relu v", "d")]
+    after = [
+        *(("Conv", "relu_nchwc", "x w_16", "a"), ("MaxPool", "pool", "a", "p")),
+        *(("Conv", "d_nchwc", "p v_16", "b"), ("Conv", "lost_nchwc", "b u", "e")),
+        ("ReorderOutput", "out", "b", "y"),
+    ]
+    graph = OptimizedGraph(model(after, filled, domain), model(before, weights, ""), "NCHW16c")
+    wide, plain = TensorFact((1, 16, 8, 8), "float32"), TensorFact((1, 3, 8, 8), "float32")
+    blocked = TensorFact(wide.shape, "float32", "NCHW16c")
+    found = [
+        graph.known_of(node, [wide if at else plain], [wide]) for at, node in enumerate(graph.nodes)
+    ]
+    assert [it["flops"] for it in found] == [2 * 64 * 270, 64 * 10, 2 * 64 * 40, None, 0]
+    assert [it["algorithm"] for it in found] == [
+        *("Conv 3x3 NCHW to NCHW16c", None, "Conv pointwise 1x1 NCHW16c"),
+        *("Conv pointwise 1x1 NCHW16c", None),
+    ]
+    filters = TensorFact((16, 3, 3, 3), "float32")
+    assert found[0] == {
+        **{"parameters": {}, "reads": ("x", "w_16"), "writes": ("a",), "weights": ("w_16",)},
+        **{"inputs": (plain, filters), "outputs": (blocked,), "flops": 2 * 64 * 270},
+        **{"size_bytes": 4 * (192 + 432 + 1024), "algorithm": "Conv 3x3 NCHW to NCHW16c"},
+    }
+    assert (found[4]["inputs"], found[4]["outputs"]) == ((blocked,), (wide,))
+    for inputs, outputs in (([], [wide]), ([plain], []), ([plain, filters, wide], [wide])):
+        assert "flops" not in graph.known_of(graph.nodes[0], inputs, outputs)
+    listed = graph.known_of(graph.nodes[0], [plain, filters], [wide])
+    assert listed == found[0]
+    names = {name: main and main.name for name, main in graph.mains.items()}
+    assert names == {"relu_nchwc": "c", "d_nchwc": "d", "lost_nchwc": None}
