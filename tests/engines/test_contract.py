@@ -4,7 +4,8 @@ numbers of those that compute."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,15 @@ import pytest
 
 import lar
 from lar.dumps import Dump
-from lar.engines import added_engines, engine_named
+from lar.engines import added_engines, contract, engine_named
 from lar.engines.contract import dumps_its_tensors, refuses_damaged_models
+from lar.records.record import record_from_json
+from lar.records.run import RunResult
 from lar.testing import CHECKS, Check, ContractError, Subject, check_engine
 from tests import worker_forks
 from tests.engines.added import install_toy
 from tests.engines.runs import run_ok
+from tests.tables import each_row
 
 Array = npt.NDArray[Any]
 
@@ -149,6 +153,57 @@ def test_each_failure_is_a_line_with_the_driver_and_the_check(
         check_engine("onnxruntime", MODELS / "one_operator.onnx")
     assert str(caught.value) == "session: never_holds: the moon is no cheese"
     check_engine("onnxruntime", MODELS / "one_operator.onnx", without=["never_holds"])
+
+
+def said_by(check: Check, subject: Subject) -> str:
+    """What a check says of an engine that fails it; empty if the engine does not fail."""
+    try:
+        check(subject)
+    except ContractError as error:
+        return str(error)
+    return ""
+
+
+RIGHT = json.loads(Path(__file__).with_name("contract.json").read_text())["right"]
+
+
+@dataclass(frozen=True)
+class Played(Subject):
+    """A subject whose runs are known: each is the right one with other values of some fields."""
+
+    changes: Sequence[dict[str, Any]] = ()
+
+    def run(self, **options: Any) -> RunResult:
+        change, *later = self.changes
+        vars(self)["changes"] = later
+        for_all = {"arrays": {}, "profile": [], **change}
+        arrays = {name: np.array(it) for name, it in for_all.pop("arrays").items()}
+        (self.folder / "profile.json").write_text(json.dumps(for_all.pop("profile")))
+        result = record_from_json(json.dumps({**RIGHT, **for_all}), RunResult)
+        return result.with_arrays(arrays)
+
+
+@each_row("engines/contract/runs")
+def test_a_run_that_is_not_as_it_should_be_fails_a_check(
+    tmp_path: Path, check: str, changes: list[dict[str, Any]], says: str
+) -> None:
+    whole, expected = subject_of("script", tmp_path), {"y": np.array([0.5, 1])}
+    played = Played(
+        *(whole.engine, whole.driver, whole.model, tmp_path, None, expected, 0.25),
+        changes=changes,
+    )
+    assert said_by(getattr(contract, check), played) == says
+    assert played.changes == []
+
+
+@each_row("engines/contract/scripts")
+def test_choices_that_no_row_has_fail_a_check(
+    tmp_path: Path, script: dict[str, Any], says: str
+) -> None:
+    path = tmp_path / "dimensions.fake"
+    path.write_text(json.dumps(script))
+    subject = Subject(engine_named("fake"), "script", path, tmp_path)
+    assert said_by(contract.is_declared_well, subject) == says
 
 
 def test_a_small_model_is_cut_short_to_less_than_it_is(tmp_path: Path) -> None:

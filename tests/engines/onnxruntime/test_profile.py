@@ -414,7 +414,7 @@ def test_channels_that_fill_blocks_are_no_work() -> None:
     weights, domain = {"w": (10, 3, 3, 3), "v": (4, 10, 1, 1)}, "com.microsoft.nchwc"
     filled = {"w_16": (16, 3, 3, 3), "v_16": (16, 16, 1, 1), "u": (16, 16, 1, 1)}
 
-    def model(nodes: list[tuple[str, ...]], shapes: Any, own: str) -> bytes:
+    def model(nodes: Any, shapes: Any, own: str) -> bytes:
         made = [
             Message("Node", op_type=type, name=name, input=taken.split(), output=[out], domain=own)
             for type, name, taken, out in nodes
