@@ -189,8 +189,7 @@ def test_a_run_that_is_not_as_it_should_be_fails_a_check(
 ) -> None:
     whole, expected = subject_of("script", tmp_path), {"y": np.array([0.5, 1])}
     played = Played(
-        *(whole.engine, whole.driver, whole.model, tmp_path, None, expected, 0.25),
-        changes=changes,
+        *(whole.engine, whole.driver, whole.model, tmp_path, None, expected, 0.25), changes=changes
     )
     assert said_by(getattr(contract, check), played) == says
     assert played.changes == []

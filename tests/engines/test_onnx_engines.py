@@ -195,18 +195,6 @@ def test_other_networks_are_compared(
     assert not found.left_out
 
 
-@each
-def test_a_wrong_weight_is_named_and_proven_by_who_isolates(engine: str, tmp_path: Path) -> None:
-    wrong = with_fault(DIGITS, "conv2.weight", tmp_path / "wrong.onnx")
-    isolates = bool(engine_named(engine).isolating_driver)
-    found = lar.compare(
-        *sides(engine, wrong, DIGITS), input=INPUTS / "digit_7.npy", isolate=isolates
-    )
-    (culprit,) = found.culprits
-    assert culprit.output.expected.name in ("conv2", "relu2")
-    assert culprit.proven == isolates
-
-
 @pytest.mark.parametrize(
     ("one", "other"),
     [pytest.param(*pair, marks=[needs(it) for it in pair]) for pair in combinations(ENGINES, 2)],

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from lar.engines.onnx_file.contents import operation_of, read_model
 from lar.engines.onnx_file.fields import Message
@@ -164,24 +164,16 @@ def test_weights_beyond_protobufs_limit_are_never_read(path: Path) -> None:
     assert info.flops == 2 * side * side
 
 
-def test_a_constant_node_is_a_weight_not_an_operator(path: Path) -> None:
-    model = model_of(onnx_models.text_of("constants"))
-    value = numpy_helper.from_array(weights(3, 4))
-    model.graph.node.insert(0, helper.make_node("Constant", [], ["w"], value=value))
-    info = read(path, model)
-    assert info.operators == {"MatMul": 1, "Add": 1, "Mul": 1, "Reshape": 1}
-    assert info.outputs[0].shape == (1, 8)
-    assert info.parameter_count == 12 + 4
-    assert info.flops == 2 * 2 * 3 * 4 + 8 + 8
-
-
-def test_only_what_weighs_is_a_weight(path: Path) -> None:
-    text = onnx_models.text_of("weights")
-    constants = {"table": weights(10, 4), "two": weights(1), "unused": weights(99)}
-    scales = np.array([2, 2], np.float32)
-    info = read(path, model_of(text, indices=[1, 2, 3], scales=scales, **constants))
-    assert info.parameter_count == 40
-    assert info.outputs[0].shape == (6, 8)
+@each_row("engines/onnx_file/operators/described")
+def test_what_is_in_a_model_is_counted(
+    path: Path, rule: str, text: str, values: Any, shapes: Any, unknown: list[str], told: Any
+) -> None:
+    """Constants have the `values`, or those of `shapes` any."""
+    drawn = {name: weights(*shape) for name, shape in shapes.items()}
+    text = text if text.startswith("(") else onnx_models.text_of(text)
+    info = read(path, model_of(text, **drawn, **values))
+    assert {name: getattr(info, name) for name in told} == told, rule
+    assert info.flops_unknown == tuple(unknown)
 
 
 def test_quantised_weights_are_parameters_of_one_byte(path: Path) -> None:
@@ -194,28 +186,6 @@ def test_quantised_weights_are_parameters_of_one_byte(path: Path) -> None:
     model.opset_import[0].version = 21
     packed = read(path, model)
     assert (packed.parameter_count, packed.weight_bytes) == (30, 15)
-
-
-def test_control_flow_has_operators_and_weights_but_no_flops(path: Path) -> None:
-    info = read(path, model_of(onnx_models.text_of("sum_or_product"), w=weights(2, 3), yes=True))
-    assert info.operators == {"If": 1, "Add": 1, "Mul": 1}
-    assert info.parameter_count == 6
-    assert (info.flops, info.flops_unknown) == (None, ("If",))
-
-
-def test_a_function_of_the_model_counts_as_what_is_in_it(path: Path) -> None:
-    text = """(float[4] data) => (float[4] out) { out = own.Poly(data) }
-    <domain: "own", opset_import: ["": 17]>
-    Poly (x) => (y) { square = Mul(x, x) y = Add(square, x) }"""
-    info = read(path, model_of(text))
-    assert info.operators == {"Mul": 1, "Add": 1}
-    assert info.flops == 8
-
-
-def test_an_operator_without_a_formula_is_named(path: Path) -> None:
-    # The name alone does not make it ONNX's own operator.
-    info = read(path, model_of("(float[4] data) => (float[4] out) { out = own.Relu(data) }"))
-    assert (info.flops, info.flops_unknown) == (None, ("Relu",))
 
 
 def test_inputs_of_any_kind_are_named(path: Path) -> None:

@@ -154,17 +154,6 @@ def test_the_blocked_layout_is_told(profile_model: ProfileModel) -> None:
     assert "FusedConv" in {each.type for each in plain.operators}
 
 
-def test_conversions_of_layouts_are_spans_besides(profile_model: ProfileModel) -> None:
-    found = profile_model(MODELS / "uint8_input.onnx")
-    spans = [span for span in found.spans_of("relayout") if span.step == 0]
-    types = {found.operators[span.operator or 0].type: span for span in spans}
-    assert "Transpose" in types
-    assert types["Transpose"].size_bytes == 3 * 224 * 224 * 4
-    assert {span.name for span in spans} == {"[relayout]"}
-    executions = {(each.start_ns, each.end_ns) for each in found.executions}
-    assert all((span.start_ns, span.end_ns) in executions for span in spans)
-
-
 def test_what_the_engine_does_to_load_is_within_the_load(profile_model: ProfileModel) -> None:
     named = {span.name: span for span in profile_model(DIGITS).spans if span.category == "runtime"}
     inner = named["session_initialization"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lar.engines.driver import HOST_THREAD, EngineTrace
+from lar.engines.driver import HOST_THREAD
 from lar.engines.onnx_file.fields import Message, bits_of
 from lar.engines.onnxruntime import profile_file
 from lar.engines.onnxruntime.kernels import OptimizedGraph
 from lar.engines.onnxruntime.profile import (
     NO_KERNELS,
-    NO_PARTS,
     Call,
     RunEvents,
     cut_of,
@@ -37,7 +35,7 @@ from lar.engines.onnxruntime.profile_file import (
     runs_in,
 )
 from lar.engines.operator_times import decode_any
-from lar.records.profile import Alignment, Execution, Span, Step, TensorFact, ThreadUse
+from lar.records.profile import Alignment, Step, TensorFact, ThreadUse
 from tests.tables import each_row
 
 CUDA_PROFILE = Path(__file__).resolve().parents[2] / "data" / "onnxruntime_cuda_profile.json"
@@ -135,102 +133,32 @@ def test_names_that_the_engine_writes_as_they_are_are_read() -> None:
 # On a device
 
 
-def placed_on(
-    device: str, *events: dict[str, Any], works: Sequence[DeviceWork] = ()
-) -> EngineTrace:
-    found = RunEvents(events_of(*events))
-    placed = [(Step(k, 0, 10**9), 500) for k in range(len(found.runs))]
-    return found.trace(device, OptimizedGraph(), placed, 20, works=works)
+def values_in(each: Any) -> dict[str, Any]:
+    """The fields of a span or an execution that have a value."""
+    values = msgspec.json.decode(msgspec.json.encode(each))
+    return {name: it for name, it in values.items() if it is not None and it is not False}
 
 
-def span(category: Any, name: str, *times: int, thread: int, **more: Any) -> Span:
-    start_ns, end_ns = times
-    given = {"thread": thread, "start_ns": start_ns, "end_ns": end_ns, **more}
-    return Span(category=category, name=name, **given)
-
-
-def test_kernels_are_the_execution_and_the_node_is_its_dispatch() -> None:
-    grid = {f"grid_{axis}": str(size) for axis, size in zip("xyz", (4, 2, 1), strict=True)}
-    block = {f"block_{axis}": str(size) for axis, size in zip("xyz", (64, 3, 5), strict=True)}
-    none = dict.fromkeys((*grid, *block), "-1")
-    found = placed_on(
-        "cuda:0",
-        event("session_initialization", "Session", 1, 90),
-        node("add", 105, 2, "CUDA"),
-        event("fast_kernel", "Kernel", 110, 20, stream="7", **grid, **block),
-        event("memcpyHostToDevice", "Kernel", 130, 5, **none),
-        node("mul", 108, 3, "CUDA", op_name="Transpose"),
-        event("model_run", "Session", 103, 10),
+@each_row("engines/onnxruntime/profile/traces")
+def test_executions_and_spans_are_those_of_the_events(
+    rule: str, device: str, events: list[Any], works: list[dict[str, Any]], told: dict[str, Any]
+) -> None:
+    """The engine's clock is 500 ns behind in the run, and 20 ns before it."""
+    made: dict[str, Any] = {"node": node, "event": event}
+    given = [made[kind](*it, **args) | more for kind, it, args, more in events]
+    run = RunEvents(events_of(*given))
+    work = DeviceWork("fast", 0, 0, 0, 7)._asdict()
+    found = run.trace(
+        *(device, OptimizedGraph(), [(Step(0, 0, 10**9), 500)], 20),
+        works=[msgspec.convert([*(work | it).values()], DeviceWork) for it in works],
     )
-    assert [*found.executions] == [
-        Execution(0, 0, 2, 110_500, 135_500, 0, 105_500, 107_500, HOST_THREAD)
-    ]
-    assert found.threads == {2: "stream 7", 3: "stream 0"}
-    # Of the other operator the engine tells no time on the device: it has no execution.
-    copy: dict[str, Any] = {"operator": 0, "device": "cuda:0", "step": 0, "stream": 0}
-    kernel = {**copy, "stream": 7, "grid": (4, 2, 1), "block": (64, 3, 5)}
-    assert [*found.spans] == [
-        span("runtime", "session_initialization", 1_020, 91_020, thread=1),
-        span("kernel", "fast_kernel", 110_500, 130_500, thread=2, **kernel),
-        span("memcpy", "memcpyHostToDevice", 130_500, 135_500, thread=3, **copy),
-        span("runtime", "mul", 108_500, 111_500, thread=1, step=0, operator=1),
-    ]
-    assert (found.dropped, found.dispatch_only, found.thread_count) == ((), False, 1)
-
-
-def test_other_threads_other_shapes_and_runs_that_were_not_called_are_told() -> None:
-    shapes, stat = [{"float": [4]}, {"double": []}], {"Distribution": 1, "DistributionEnqueue": 2}
-    stat |= {"Run": 3, "Wait": 4, "WaitRevoke": 5}
-    done = {"main_thread": stat, "sub_threads": {"11": {"num_run": 1}, "12": {"num_run": 0}}}
-    found = placed_on(
-        "cpu",
-        node("add", 105, 2, thread_scheduling_stats=done),
-        node("turn", 108, 3, op_name="Transpose", node_index="4") | {"tid": 8},
-        node("add", 112, 2, input_type_shape=shapes),
-        event("model_run", "Session", 103, 12),
-    )
-    add, turn = Execution(0, 0, 1, 105_500, 107_500), Execution(1, 0, 2, 108_500, 111_500)
-    assert [*found.executions] == [add, turn, Execution(2, 0, 1, 112_500, 114_500)]
-    relayout = {"thread": 2, "step": 0, "operator": 1, "size_bytes": 8}
-    assert [*found.spans] == [span("relayout", "[relayout]", 108_500, 111_500, **relayout)]
-    assert found.threads == {2: "thread 8", 3: "intra-op 1"}
-    assert [(it.id, it.name) for it in found.operators] == [
-        *(("0", "add"), ("4", "turn"), ("0.2", "add"))
-    ]
-    assert found.operators[2].inputs == (TensorFact((4,), "float32"), TensorFact((), "float64"))
-    assert found.operators[0].threads == ThreadUse(1, 3_000, 3_000, 9_000, (1, 0))
-    assert (found.dropped, found.dispatch_only, found.thread_count) == ((NO_PARTS,), False, 2)
-
-
-def test_what_cupti_records_is_of_the_node_that_was_begun_then() -> None:
-    events = (
-        node("add", 105, 20, "CUDA"),
-        node("mul", 130, 20, "CUDA", node_index="1"),
-        node("shape", 155, 4, node_index="2"),
-        event("model_run", "Session", 100, 70),
-    )
-    kernel = DeviceWork("fast", 0, 0, 0, 7, (4, 2, 1), (64, 1, 1))
-    copy = DeviceWork("[CUDA memcpy HtoD]", 0, 0, 0, 7, size_bytes=64)
-    works = [
-        kernel._replace(called_ns=50_000),  # of an earlier run
-        kernel._replace(called_ns=105_500, start_ns=110_250, end_ns=111_000),
-        copy._replace(called_ns=126_500, start_ns=112_000, end_ns=113_000),
-        kernel._replace(called_ns=126_501),  # between the nodes
-        kernel._replace(called_ns=131_000, start_ns=140_000, end_ns=145_000),
-    ]
-    found = placed_on("cuda:0", *events, works=works)
-    # Between the kernel and the copy the device waited for the host; the CPU ran the last.
-    assert [*found.executions] == [
-        Execution(0, 0, 2, 110_250, 113_000, 1_000, 105_500, 125_500, HOST_THREAD),
-        Execution(1, 0, 2, 140_000, 145_000, 0, 130_500, 150_500, HOST_THREAD),
-        Execution(2, 0, 1, 155_500, 159_500),
-    ]
-    spans = [(span.category, span.name, span.start_ns, span.size_bytes) for span in found.spans]
-    assert spans == [
-        ("kernel", "fast", 110_250, None),
-        ("memcpy", "[CUDA memcpy HtoD]", 112_000, 64),
-        ("kernel", "fast", 140_000, None),
-    ]
+    assert [values_in(it) for it in found.executions] == told["executions"], rule
+    assert [values_in(it) for it in found.spans] == told["spans"]
+    operators = [[it.id, it.name, len(it.inputs)] for it in found.operators]
+    assert operators == told["operators"]
+    assert {str(key): it for key, it in found.threads.items()} == told["threads"]
+    dropped = [it.partition(":")[0] for it in found.dropped]
+    assert (dropped, found.thread_count) == (told["dropped"], told["thread_count"])
 
 
 def test_where_no_kernels_are_reported_the_dispatches_are_the_times() -> None:
@@ -242,13 +170,6 @@ def test_where_no_kernels_are_reported_the_dispatches_are_the_times() -> None:
     assert len(found.executions) == 3 * len(found.operators)
     assert {execution.thread for execution in found.executions} == {HOST_THREAD}
     assert found.executions[-1].duration_ns == 22_000
-
-
-def test_copies_to_a_device_are_memcpys() -> None:
-    copy = node("memcpy", 105, 2, "CUDA", op_name="MemcpyFromHost")
-    span = placed_on("cuda:0", copy, event("model_run", "Session", 103, 10)).spans[-1]
-    assert (span.category, span.name, span.size_bytes) == ("memcpy", "[CUDA memcpy HtoD]", 8)
-    assert (span.source_kind, span.destination_kind) == ("host", "device")
 
 
 @each_row("engines/onnxruntime/profile/matched")
@@ -296,50 +217,33 @@ def test_bytes_are_counted_once_by_type_and_shape(
 # How operators use the threads
 
 
-def stats(run: int, wait: int, done: dict[str, int], handing_out: int = 0) -> RawScheduling:
-    caller = {
-        **{"thread_pool_name": "session-1-intra-op", "thread_id": "7", "block_size": [8]},
-        **{"core": 0, "Distribution": handing_out, "DistributionEnqueue": 0},
-        **{"Run": run, "Wait": wait, "WaitRevoke": 1},
-    }
+CALLER = ("Distribution", "DistributionEnqueue", "Run", "Wait", "WaitRevoke")
+
+
+def scheduling(times: list[int], done: dict[str, int]) -> dict[str, Any]:
+    """What the engine tells of an operator's threads, by the numbers that it tells."""
+    caller = {"thread_pool_name": "session-1-intra-op", "thread_id": "7", "block_size": [8]}
     others = {name: {"num_run": count, "core": 1} for name, count in done.items()}
-    whole = json.dumps({"main_thread": caller, "sub_threads": others})
-    return msgspec.json.decode(whole, type=RawScheduling)
+    return {"main_thread": caller | dict(zip(CALLER, times, strict=True)), "sub_threads": others}
 
 
-def test_times_are_summed_and_shares_counted_since_the_event_before() -> None:
-    uses = ThreadUses()
-    uses.add(0, stats(90, 9, {"11": 4, "12": 2}), timed=False)  # the warm-up
-    uses.add(0, stats(30, 9, {"11": 6, "12": 2}, handing_out=2), timed=True)
-    uses.add(1, stats(0, 0, {"11": 6, "12": 2}), timed=True)
-    uses.add(0, stats(10, 0, {"11": 9, "12": 3, "13": 0}), timed=True)
-    conv, relu = uses.by_operator.values()
-    assert conv == ThreadUse(2, 40_000, 2_000, 11_000, (5, 1, 0))
-    assert conv.share_of("waiting") == 11 / 53
-    assert (relu.executions, relu.tasks) == (1, (0, 0))
-    assert uses.busy_threads() == ("11", "12")
+@each_row("engines/onnxruntime/profile/threads")
+def test_times_are_summed_and_tasks_counted_since_the_event_before(
+    rule: str, events: list[Any], used: dict[str, list[Any]], busy: list[str]
+) -> None:
+    """Each event is of an operator, timed or of the warm-up."""
+    found = ThreadUses()
+    for operator, timed, *told in events:
+        given = msgspec.convert(scheduling(*told) if told else "", RawScheduling | str)
+        found.add(operator, given, timed=timed)
+    expected = {int(key): msgspec.convert(it, ThreadUse) for key, it in used.items()}
+    assert found.by_operator == expected, rule
+    assert found.busy_threads() == tuple(busy)
 
 
-def test_a_thread_that_has_begun_late_is_one_with_the_unnamed_one_before() -> None:
-    uses = ThreadUses()
-    uses.add(0, stats(1, 1, {"thread::id of a non-executing thread": 0}), timed=False)
-    uses.add(0, stats(1, 1, {"11": 3}), timed=True)
-    assert uses.by_operator[0].tasks == (3,)
-    assert uses.busy_threads() == ("11",)
-
-
-def test_a_session_without_threads_of_its_own_reports_nothing() -> None:
-    uses = ThreadUses()
-    uses.add(0, "", timed=True)
-    assert (uses.by_operator, uses.busy_threads()) == ({}, ())
+def test_the_share_of_a_part_is_that_of_all_parts() -> None:
+    assert ThreadUse(2, 40_000, 2_000, 11_000).share_of("waiting") == 11 / 53
     assert ThreadUse(executions=3).share_of("waiting") is None
-
-
-def test_counts_that_begin_anew_are_taken_as_they_are() -> None:
-    uses = ThreadUses()
-    uses.add(0, stats(1, 1, {"11": 40}), timed=True)
-    uses.add(0, stats(1, 1, {"11": 3}), timed=True)
-    assert uses.by_operator[0].tasks == (43,)
 
 
 # The clocks: aligned within the error that is stated
