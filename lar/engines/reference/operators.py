@@ -105,7 +105,7 @@ def compute(call: Call) -> Any:
 
 def compute_as_onnx(call: Call) -> Any:
     """Compute an operator of ONNX's own domain by ONNX's reference implementation."""
-    names = ["" if each is None else f"input{place}" for place, each in enumerate(call.inputs)]
+    names = [f"input{place}" for place in range(len(call.inputs))]
     results = [f"output{place}" for place in range(call.outputs)]
     node = helper.make_node(call.type, names, results, **call.attributes)
     function = reference_of(node, call.opset)
@@ -329,9 +329,9 @@ Activation = Callable[..., Any]
 # The activation functions of x and, in some cases, of alpha and beta, with defaults for these.
 ACTIVATIONS: Mapping[str, tuple[Activation, tuple[float, ...]]] = {
     "Affine": (lambda x, a, b: a * x + b, (1.0, 0.0)),
-    "Elu": (lambda x, a: np.where(x < 0, a * np.expm1(x), x), (1.0,)),
+    "Elu": (lambda x, a: np.maximum(x, 0) + a * np.expm1(np.minimum(x, 0)), (1.0,)),
     "HardSigmoid": (lambda x, a, b: np.clip(a * x + b, 0, 1), (0.2, 0.5)),
-    "LeakyRelu": (lambda x, a: np.where(x < 0, a * x, x), (0.01,)),
+    "LeakyRelu": (lambda x, a: np.maximum(x, 0) + a * np.minimum(x, 0), (0.01,)),
     "Relu": (lambda x: np.maximum(x, 0), ()),
     "ScaledTanh": (lambda x, a, b: a * np.tanh(b * x), (1.0, 1.0)),
     "Sigmoid": (lambda x: 1 / (1 + np.exp(-x)), ()),
@@ -505,8 +505,9 @@ def quantize_by_values(call: Call) -> tuple[Array, Array, Array]:
 def multiply_integers(call: Call) -> Array:
     """Multiply integer tensors in float64, which gives exact results."""
     a, b, a_zero, b_zero = call.take(4)
-    rows, columns = (-2, -1) if call.type == "MatMulInteger" else (1, 0)
-    steps = [dequantize(a, 1, a_zero, rows), dequantize(b, 1, b_zero, columns)]
+    axis = -1 if call.type == "MatMulInteger" else 0
+    # Only the data of MatMulInteger may have several zero points.
+    steps = [dequantize(a, 1, a_zero, -2), dequantize(b, 1, b_zero, axis)]
     sums = compute(Call(call.type.removesuffix("Integer"), steps, call.attributes))
     return np.asarray(sums).astype(np.int32)
 
