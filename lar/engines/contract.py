@@ -335,7 +335,7 @@ def check_engine(
     *,
     inputs: Mapping[str, Array] | None = None,
     expected: Mapping[str, Array] | None = None,
-    max_error: float = 1e-5,
+    max_error: float = Subject.max_error,
     without: Collection[str] = (),
 ) -> None:
     """Check that an engine fulfils the contract of engines, with each of the engine's drivers.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 from lar.engines import engine_named
-from lar.records.run import RunSpec
+from lar.engines.driver import Driver
+from lar.records.run import RunSpec, Setting
 
 
 def compute(seconds: float) -> None:
@@ -20,15 +20,18 @@ def compute(seconds: float) -> None:
         pass
 
 
+def driver_of(copies: int) -> Driver:
+    settings: dict[str, Setting] = {"thread": copies}
+    spec = RunSpec(model="m.onnx", engine="onnxruntime", driver="session", settings=settings)
+    return engine_named("onnxruntime").make_driver(spec)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports it")
 @pytest.mark.parametrize(("runners", "seen"), [(1, True), (2, False)])
 def test_the_meter_reads_other_threads_too_unless_they_may_be_of_other_runners(
-    root: Path, runners: int, seen: bool
+    runners: int, seen: bool
 ) -> None:
-    settings: dict[str, bool | int | float | str] = {"thread": runners} if runners > 1 else {}
-    model = str(root / "models/one_operator.onnx")
-    spec = RunSpec(model=model, engine="onnxruntime", driver="session", settings=settings)
-    meter = engine_named("onnxruntime").make_driver(spec).meter()
+    meter = driver_of(runners).meter()
     assert meter is not None
     meter.read()
     ended, stay = threading.Event(), threading.Event()
@@ -47,21 +50,14 @@ def test_the_meter_reads_other_threads_too_unless_they_may_be_of_other_runners(
     assert (busiest > 0.025) == seen
 
 
-def test_a_driver_that_knows_no_reason_says_so(root: Path) -> None:
-    spec = RunSpec(
-        model=str(root / "models/one_operator.onnx"), engine="onnxruntime", driver="session"
-    )
-    failure = engine_named("onnxruntime").make_driver(spec).failure()
-    assert str(failure) == "the engine reported no reason"
+def test_a_driver_that_knows_no_reason_says_so() -> None:
+    assert str(driver_of(1).failure()) == "the engine reported no reason"
 
 
 @pytest.mark.parametrize(("copies", "in_caller"), [(1, True), (1, False), (2, True), (2, False)])
 def test_copies_whose_threads_cannot_be_told_apart_have_no_meter(
     copies: int, in_caller: bool
 ) -> None:
-    spec = RunSpec(
-        model="m.onnx", engine="onnxruntime", driver="session", settings={"thread": copies}
-    )
-    driver = engine_named("onnxruntime").make_driver(spec)
+    driver = driver_of(copies)
     driver.computes_in_caller = in_caller
     assert (driver.meter() is None) == (copies > 1 and not in_caller)

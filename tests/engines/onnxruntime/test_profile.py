@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import onnx
 import pytest
@@ -324,13 +325,6 @@ def test_operators_have_the_kinds_of_their_kernels(profile_model: ProfileModel) 
         assert sum("pointwise 1x1" in kind for kind in told) == 34
 
 
-def test_quantised_products_are_named_by_their_types(profile_model: ProfileModel) -> None:
-    found = profile_model(MODELS / "int8.onnx", 1)
-    kinds = [it.algorithm for it in found.operators if it.type == "QLinearConv"]
-    assert len(kinds) == 3
-    assert all("3x3" in str(kind) and str(kind).endswith("int8") for kind in kinds)
-
-
 @pytest.mark.parametrize("settings", [{}, {"multithread": 2}])
 def test_threads_without_work_count_too(
     profile_model: ProfileModel, settings: dict[str, int]
@@ -398,50 +392,30 @@ def test_other_operators_and_unknown_tensors_have_no_kind() -> None:
         assert kernel_kind(conv, {}, {}, {}, {}) is None
 
 
-def test_channels_that_fill_blocks_are_no_work() -> None:
+@each_row("engines/onnxruntime/kernels/filled")
+def test_channels_that_fill_blocks_are_no_work(
+    before: list[Any], weights: Any, after: list[Any], filled: Any, known: Any, mains: Any
+) -> None:
     """The engine lists neither the weights that it has rearranged nor the channels of before."""
-    weights, domain = {"w": (10, 3, 3, 3), "v": (4, 10, 1, 1)}, "com.microsoft.nchwc"
-    filled = {"w_16": (16, 3, 3, 3), "v_16": (16, 16, 1, 1), "u": (16, 16, 1, 1)}
 
-    def model(nodes: Any, shapes: Any, own: str) -> bytes:
+    def model(nodes: list[Any], shapes: dict[str, Any], own: str) -> bytes:
         made = [
             Message("Node", op_type=type, name=name, input=taken.split(), output=[out], domain=own)
             for type, name, taken, out in nodes
         ]
-        held = [
-            Message("Tensor", name=it, dims=[*shape], data_type=1) for it, shape in shapes.items()
-        ]
-        outputs = [Message("Value", name=made[-1].output[0])]
+        held = [Message("Tensor", name=it, dims=dims, data_type=1) for it, dims in shapes.items()]
+        outputs = [Message("Value", name=nodes[-1][3])]
         graph = Message("Graph", node=made, initializer=held, output=outputs)
         return Message("Model", graph=graph).encode()
 
-    before = [("Conv", "c", "x w", "c"), ("Relu", "r", "c", "relu"), ("Conv", "d", "relu v", "d")]
-    after = [
-        *(("Conv", "relu_nchwc", "x w_16", "a"), ("MaxPool", "pool", "a", "p")),
-        *(("Conv", "d_nchwc", "p v_16", "b"), ("Conv", "lost_nchwc", "b u", "e")),
-        ("ReorderOutput", "out", "b", "y"),
-    ]
-    graph = OptimizedGraph(model(after, filled, domain), model(before, weights, ""), "NCHW16c")
-    wide, plain = TensorFact((1, 16, 8, 8), "float32"), TensorFact((1, 3, 8, 8), "float32")
-    blocked = TensorFact(wide.shape, "float32", "NCHW16c")
-    found = [
-        graph.known_of(node, [wide if at else plain], [wide]) for at, node in enumerate(graph.nodes)
-    ]
-    assert [it["flops"] for it in found] == [2 * 64 * 270, 64 * 10, 2 * 64 * 40, None, 0]
-    assert [it["algorithm"] for it in found] == [
-        *("Conv 3x3 NCHW to NCHW16c", None, "Conv pointwise 1x1 NCHW16c"),
-        *("Conv pointwise 1x1 NCHW16c", None),
-    ]
-    filters = TensorFact((16, 3, 3, 3), "float32")
-    assert found[0] == {
-        **{"parameters": {}, "reads": ("x", "w_16"), "writes": ("a",), "weights": ("w_16",)},
-        **{"inputs": (plain, filters), "outputs": (blocked,), "flops": 2 * 64 * 270},
-        **{"size_bytes": 4 * (192 + 432 + 1024), "algorithm": "Conv 3x3 NCHW to NCHW16c"},
-    }
-    assert (found[4]["inputs"], found[4]["outputs"]) == ((blocked,), (wide,))
-    for inputs, outputs in (([], [wide]), ([plain], []), ([plain, filters, wide], [wide])):
-        assert "flops" not in graph.known_of(graph.nodes[0], inputs, outputs)
-    listed = graph.known_of(graph.nodes[0], [plain, filters], [wide])
-    assert listed == found[0]
-    names = {name: main and main.name for name, main in graph.mains.items()}
-    assert names == {"relu_nchwc": "c", "d_nchwc": "d", "lost_nchwc": None}
+    optimised, plain = model(after, filled, "com.microsoft.nchwc"), model(before, weights, "")
+    graph = OptimizedGraph(optimised, plain, "NCHW16c")
+    first, wide = (TensorFact((1, count, 8, 8), "float32") for count in (3, 16))
+    inputs = [[wide if at else first] for at in range(len(graph.nodes))]
+    found = [graph.known_of(*each, [wide]) for each in zip(graph.nodes, inputs, strict=True)]
+    assert msgspec.json.decode(msgspec.json.encode(found)) == known
+    held = TensorFact((16, 3, 3, 3), "float32")
+    assert graph.known_of(graph.nodes[0], [first, held], [wide]) == found[0]
+    for given, made in (([], [wide]), ([first], []), ([first, held, wide], [wide])):
+        assert "flops" not in graph.known_of(graph.nodes[0], given, made)
+    assert {name: main and main.name for name, main in graph.mains.items()} == mains
