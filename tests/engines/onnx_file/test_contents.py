@@ -20,9 +20,7 @@ from lar.records.run import ModelInfo, TensorInfo
 from tests.engines import onnx_models
 from tests.tables import each_row
 
-MODELS = Path(__file__).resolve().parents[3] / "models"
 FLOAT = TensorProto.FLOAT
-IMAGE = [1, 3, 8, 8]
 
 
 def weights(*shape: int, dtype: str = "float32") -> Any:
@@ -174,18 +172,6 @@ def test_what_is_in_a_model_is_counted(
     info = read(path, model_of(text, **drawn, **values))
     assert {name: getattr(info, name) for name in told} == told, rule
     assert info.flops_unknown == tuple(unknown)
-
-
-def test_quantised_weights_are_parameters_of_one_byte(path: Path) -> None:
-    info = read_model(MODELS / "int8.onnx")
-    assert info.parameter_count < info.weight_bytes < 2 * info.parameter_count
-    int4 = helper.make_tensor("q", TensorProto.INT4, [6, 5], [1] * 30)
-    text = "{ w = DequantizeLinear(q, scale) out = MatMul(data, w) }"
-    model = model_of(f"(float[1, 6] data) => (float[] out) {text}", scale=weights(1))
-    model.graph.initializer.append(int4)
-    model.opset_import[0].version = 21
-    packed = read(path, model)
-    assert (packed.parameter_count, packed.weight_bytes) == (30, 15)
 
 
 def test_inputs_of_any_kind_are_named(path: Path) -> None:

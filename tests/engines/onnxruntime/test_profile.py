@@ -256,8 +256,7 @@ def test_a_graph_that_cannot_be_saved_leaves_work_unknown(
 
     monkeypatch.setattr("lar.engines.onnxruntime.profile.save_optimized", refuse)
     found = profile_model(DIGITS, profile_memory=True)
-    assert {operator.source for operator in found.operators} == {"none"}
-    assert {operator.flops for operator in found.operators} == {None}
+    assert {(operator.source, operator.flops) for operator in found.operators} == {("none", None)}
     assert found.operators[0].outputs  # the shapes are the engine's own
     assert any("contains compiled nodes" in line for line in found.facts.dropped)
     assert found.allocations == ()
@@ -315,9 +314,7 @@ def test_a_profile_that_the_engine_could_not_write_is_told(tmp_path: Path) -> No
 def test_operators_have_the_kinds_of_their_kernels(profile_model: ProfileModel) -> None:
     found = profile_model(MOBILENET, 1, graph_optimization_level="basic")
     kinds = Counter(operator.algorithm for operator in found.operators if operator.algorithm)
-    assert kinds["Conv 3x3/2 NCHW"] == 1
-    assert kinds["Gemm one row by weights"] == 1
-    assert {it.type for it in found.operators if it.algorithm} == {"Conv", "Gemm"}
+    assert kinds["Conv 3x3/2 NCHW"] == kinds["Gemm one row by weights"] == 1
     # Layouts do not hide what a convolution is.
     for profile in (found, profile_model(MOBILENET, 1)):
         told = [it.algorithm or "" for it in profile.operators if it.type == "Conv"]
