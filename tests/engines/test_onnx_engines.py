@@ -62,13 +62,6 @@ def sides(engine: str, first: Path, second: Path) -> tuple[str, str]:
 
 
 @each
-def test_copies_give_the_same(engine: str) -> None:
-    result = run(engine, DIGITS, thread=3, iter=3)
-    assert len(result.samples.end_to_end) == 9
-    assert not [text for text in result.warnings if "gave another" in text]
-
-
-@each
 def test_tensors_without_elements_are_fed(engine: str, tmp_path: Path) -> None:
     ends = "(float[1,n,2] past, float[1,1,2] x) => (float[1,m,2] y)"
     model = save_named(tmp_path / "joined.onnx", f"{ends} {{ y = Concat<axis = 1>(past, x) }}")
@@ -236,13 +229,6 @@ def test_layers_are_written_to_all_places_at_once(engine: str, tmp_path: Path) -
         found, wanted = lar.open_dump(place), lar.open_dump(alone)
         assert found.index.tensors == wanted.index.tensors
         assert len(found) > 3
-
-
-@each
-def test_a_part_is_written(engine: str, tmp_path: Path) -> None:
-    part = tmp_path / "part"
-    run(engine, DIGITS, bin_io_dump=str(part), dump_filter="relu")
-    assert {it.name for it in lar.open_dump(part)} == {"relu1", "relu2", "relu3"}
 
 
 # Profiles

@@ -10,9 +10,18 @@ import numpy as np
 import pytest
 
 import lar
+from lar.engines.mnn.model_file import read_net
 from lar.engines.mnn.session import convert, error_of
 from tests.conftest import RunLar
-from tests.engines.onnx_models import DIGITS, MOBILENET, needs, save_named, text_of, write_optional
+from tests.engines.onnx_models import (
+    DIGITS,
+    MOBILENET,
+    drawn,
+    needs,
+    save_named,
+    text_of,
+    write_optional,
+)
 from tests.engines.runs import run_ok
 from tests.engines.test_onnx_engines import own_model
 
@@ -173,10 +182,11 @@ def test_operators_have_names_shapes_and_work(tmp_path: Path) -> None:
     assert any("MNN calls lar around each operator" in line for line in profile.facts.dropped)
 
 
-def test_the_report_and_a_comparison_read_it(run_lar: RunLar, tmp_path: Path) -> None:
-    ours, theirs = tmp_path / "ours.json", tmp_path / "theirs.json"
-    for engine, place in {"mnn": ours, "onnxruntime": theirs}.items():
-        flags = ["--engine", engine, "--iter", "2", "--profile", str(place)]
-        assert run_lar(str(DIGITS), *flags).returncode == 0
-    assert "conv2" in run_lar("report", str(ours)).stdout
-    assert run_lar("report", str(ours), "--against", str(theirs)).returncode in (0, 1, 2)
+def test_a_converted_model_is_described_whole(tmp_path: Path) -> None:
+    told = json.loads(Path(__file__).with_name("windows.json").read_text())
+    weights = {name: drawn(*shape) for name, shape in told["shapes"].items()}
+    model = save_named(tmp_path / "windows.onnx", text_of("windows"), weights)
+    path = own_model("mnn", model, tmp_path)
+    assert json.loads(json.dumps(read_net(path))) == told["net"]
+    info = lar.read_info(path)
+    assert {name: getattr(info, name) for name in told["info"]} == told["info"]
