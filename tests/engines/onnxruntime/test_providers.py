@@ -72,7 +72,7 @@ def entry_of(options: Any, key: str) -> str:
         return "0"
 
 
-GPUS = (*[CudaDevice("NVIDIA A", 9)] * 3, CudaDevice("NVIDIA B", 7))
+GPUS = (*[CudaDevice("NVIDIA A", 8)] * 3, CudaDevice("NVIDIA B", 7))
 
 Asked = Callable[..., dict[str, Any]]
 
