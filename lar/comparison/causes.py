@@ -323,7 +323,7 @@ def find_zero_point(sides: Sides) -> str:
     shift = float(np.median(difference[inside]))
     energy = energy_of(difference[inside])
     # An added number changes clipped elements less than other elements, never more.
-    if not shift or energy < energy_of(difference) * share / 2:
+    if energy < energy_of(difference) * share / 2:
         return ""
     if energy_of(difference[inside] - shift) > LEFT * energy:
         return ""
@@ -374,8 +374,7 @@ def find_channels(sides: Sides) -> str:
     energies = np.square(one - other).sum(axis=1)
     worst = int(energies.argmax())
     others = np.delete(energies, worst)
-    stands_out = energies[worst] > OUTSTANDING * others.max()
-    if one.shape[1] > 1 and (stands_out or others.sum() <= LEFT * energies.sum()):
+    if one.shape[1] > 1 and energies[worst] > OUTSTANDING * others.max():
         return f"one wrong channel: number {worst} of axis {axis}"
     squares = np.square(other).sum(axis=1)
     products = (one * other).sum(axis=1)
