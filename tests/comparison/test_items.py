@@ -34,9 +34,13 @@ def compare_item(noise: float, tolerance: float = 0.5) -> Comparison:
 
 
 def collect(*noises: float, tolerance: float = 0.5) -> Comparison:
+    return gather(*(compare_item(noise, tolerance) for noise in noises))
+
+
+def gather(*found: Comparison) -> Comparison:
     collected = CollectedItems()
-    for number, noise in enumerate(noises):
-        collected.add(f"item{number}", compare_item(noise, tolerance))
+    for number, each in enumerate(found):
+        collected.add(f"item{number}", each)
     return collected.sum_up()
 
 
@@ -82,14 +86,30 @@ def test_the_error_of_a_quantised_tensor_is_in_steps_of_its_scale() -> None:
     one = compare_item(0.1)
     x, y = one.tensors
     stepped = replace(y, actual=replace(y.actual, quantization=Quantization(scale=(0.8,))))
-    collected = CollectedItems()
-    collected.add("item", replace(one, tensors=(x, stepped)))
-    found = collected.sum_up()
+    found = gather(replace(one, tensors=(x, stepped)))
     assert known(found.tensors[1].over_items).rmse_over_scale == pytest.approx(0.25, rel=1e-3)
     lines = report_comparison(found).text.splitlines()
     head = next(line for line in lines if line.startswith("tensor "))
     assert head.endswith("RMSE/scale  error")
     assert "0.250" in next(line for line in lines if line.startswith("y "))
+
+
+def test_a_scale_is_too_coarse_if_it_is_in_every_item() -> None:
+    def compare_scaled(most: float) -> Comparison:
+        numbers, scale = np.linspace(0, most, 100, dtype=np.float32), Quantization(scale=(0.01,))
+        integers = np.rint(numbers / 0.01).astype(np.int8)
+        x = Step("x", "Input", (), ONES)
+        actual = dump_of(x, Step("y", "Conv", ("x",), integers, quantization=scale))
+        return compare_dumps(actual, dump_of(x, Step("y", "Conv", ("x",), numbers)), only="common")
+
+    coarse, fine = compare_scaled(0.1), compare_scaled(1)
+    assert (coarse.finding, fine.finding) == ("fault", "same")
+    for items in ((coarse, fine), (fine, coarse)):
+        found = gather(*items)
+        assert (found.finding, found.culprits, found.notes) == ("same", (), ())
+    found = gather(coarse, coarse)
+    kinds = ["scale: in A it is 13 times coarser than the values need"]
+    assert (found.finding, [it.kind for it in found.culprits], found.notes) == ("fault", kinds, ())
 
 
 def test_every_report_has_the_errors_over_items() -> None:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from lar.dumps import DumpedTensor, Stored
 from lar.dumps.binary import BY_DTYPE
+from lar.dumps.excerpts import excerpts_of
 from lar.errors import LarError
 from lar.graphs.signatures import dequantized, elements_of, integers_of, whole
 from lar.records.comparison import (
@@ -85,7 +86,7 @@ class Net:
         steps = [
             Step(
                 *(line.name, line.type, line.inputs, arrays[line.name]),
-                dtype=line.dtype if "uantized" in line.dtype else "",
+                dtype=line.options.get("type", line.dtype if "uantized" in line.dtype else ""),
                 quantization=line.quantization,
                 hidden="hidden" in line.options,
             )
@@ -150,6 +151,7 @@ def lines_for(
     changes: Mapping[str, str],
     outputs: Sequence[Sequence[str]] = ((), ()),
     tolerance: Mapping[str, float] = MappingProxyType({}),
+    excerpts: bool = False,
     **wanted: Any,
 ) -> list[str]:
     """Compare a network as the first side, with changed lines, with the network as it stands."""
@@ -159,7 +161,8 @@ def lines_for(
         text = text.replace(old, new)
     sides = [*map(Net, ([*filter(None, text.split("\n"))], net), outputs)]
     wanted |= {"tolerance": Tolerance(**tolerance), "operators_of": sides.__getitem__}
-    return [*lines_of(compare_dumps(sides[0].dump, sides[1].dump, **wanted))]
+    actual, expected = (excerpts_of(it.dump) if excerpts else it.dump for it in sides)
+    return [*lines_of(compare_dumps(actual, expected, **wanted))]
 
 
 @each_row("comparison/nets/nets")

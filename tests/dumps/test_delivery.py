@@ -84,6 +84,9 @@ def test_a_file_is_no_place_for_outputs(run_lar: Any, arguments: list[str], tmp_
     done = run_lar(*arguments[:-1], str(place), "--resume", code=2)
     assert "file: is not a folder" in done.stderr
     assert not items_run(done.stdout)
+    (tmp_path / "out.index.json").unlink()
+    done = run_lar(*arguments, "--resume", code=2)
+    assert "out: has no index beside it" in done.stderr
 
 
 @each_row("dumps/excerpts/made again")

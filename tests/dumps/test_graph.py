@@ -234,6 +234,7 @@ def test_what_is_joined_has_a_scale_if_all_have_the_same() -> None:
     join = [operator("Concat", "a b", "c")]
     assert "c" not in followed(tensors, join, a=HALF, b=Quantization(scale=(0.25,)))
     assert followed(tensors, join, a=HALF, b=HALF)["c"] == HALF
+    assert followed(tensors, join, a=HALF) == {"a": HALF}
 
 
 def test_an_axis_is_counted_from_the_first_and_fits_the_shape() -> None:
