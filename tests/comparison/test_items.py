@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from lar.comparison.compare import CollectedItems, Progress
-from lar.records.comparison import Comparison, Tolerance, read_comparison
+from lar.records.comparison import Comparison, ErrorsOverItems, Tolerance, read_comparison
 from lar.records.run import Quantization
 from lar.reports.comparison_report import report_comparison
 from lar.reports.formats import format_json
@@ -49,17 +50,11 @@ def test_errors_are_collected_over_the_items() -> None:
     assert found.same
     assert found.items == ("item0", "item1", "item2", "item3")
     x, y = found.tensors
-    assert x.over_items
-    assert (x.over_items.relative_l2, x.over_items.worst_snr_db, x.over_items.worst_item) == (
-        0.0,
-        None,
-        "",
-    )
-    errors = y.over_items
-    assert errors
-    assert (errors.items, errors.worst_item) == (4, "item1")
-    assert errors.relative_l2 == pytest.approx(math.hypot(0.01, 0.1, 0.001) / 2, rel=1e-3)
-    assert errors.worst_snr_db == pytest.approx(20, abs=0.01)
+    assert x.over_items == ErrorsOverItems(items=4, relative_l2=0.0)
+    errors: dict[str, Any] = {"items": 4, "worst_item": "item1", "rmse_over_scale": None}
+    errors["relative_l2"] = pytest.approx(math.hypot(0.01, 0.1, 0.001) / 2, rel=1e-3)
+    errors["worst_snr_db"] = pytest.approx(20, abs=0.01)
+    assert vars(known(y.over_items)) == errors
     assert known(y.figures).relative_l2 == pytest.approx(0.1, rel=1e-3)
 
 
@@ -71,9 +66,17 @@ def test_an_item_that_differs_is_the_one_that_is_shown() -> None:
     (culprit,) = found.culprits
     assert culprit.output == found.tensors[1]
     assert culprit.inputs == found.tensors[:1]
-    assert "only 2 items show the fault at y: item1, item3" in found.notes
-    assert "only item item2 shows the fault at y" in collect(0.0, 0.0, 0.4, tolerance=0.1).notes
-    assert not any("only" in note for note in collect(0.4, 0.4, tolerance=0.1).notes)
+    assert found.notes == ("only 2 items show the fault at y: item1, item3",)
+    # The infinite errors are left out of the sums.
+    assert known(found.tensors[1].over_items).items == 4
+    assert known(found.tensors[1].over_items).relative_l2 == pytest.approx(
+        math.hypot(0.01, 0.4, 0.02) / math.sqrt(3), rel=1e-3
+    )
+    for noises, notes in (
+        ((0.0, 0.0, 0.4), ("only item item2 shows the fault at y",)),
+        ((0.4, 0.4), ()),
+    ):
+        assert collect(*noises, tolerance=0.1).notes == notes
 
 
 def test_the_worst_item_is_named_on_a_terminal_of_80_columns() -> None:

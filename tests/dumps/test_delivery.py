@@ -97,8 +97,9 @@ def test_an_output_that_was_cut_off_is_made_again(
     (tmp_path / "out" / cut).write_bytes(b"\1\0\0\0")
     done = run_lar(*arguments, "--resume", "--csv", str(tmp_path / "times.csv"), code=0)
     assert items_run(done.stdout) == again
-    dump = lar.open_dump(tmp_path / "out")
-    assert (len(dump), dump.index.iteration) == (COUNT + 1, COUNT)
+    index = lar.open_dump(tmp_path / "out").index
+    assert (len(index.tensors), index.complete, index.outputs) == (COUNT + 1, True, ("logits",))
+    assert (index.device, index.provider, index.feeding) == ("cpu", "CPUExecutionProvider", {})
     assert np.array_equal(lar.load_tensor_binary(tmp_path / "out" / cut)[0], whole)
     header, *rows = (tmp_path / "times.csv").read_text().splitlines()
     case = header.split(",").index("case")
