@@ -166,8 +166,7 @@ def ends_of_results(node: Node) -> Iterator[float]:
     """
     for each in (node, *(node.parents if node.is_cast else ())):
         for step in each.steps:
-            for name, ends in BOUNDED.items():
-                yield from ends if name in step else ()
+            yield from (end for name, ends in BOUNDED.items() if name in step for end in ends)
 
 
 # The part of the difference's energy that may stay unexplained if a kind is named.
@@ -323,11 +322,9 @@ def find_zero_point(sides: Sides) -> str:
     if share < 1 / 8:
         return ""
     shift = float(np.median(difference[inside]))
-    energy = energy_of(difference[inside])
+    energy, rest = energy_of(difference[inside]), energy_of(difference[inside] - shift)
     # An added number changes clipped elements less than other elements, never more.
-    if energy < energy_of(difference) * share / 2:
-        return ""
-    if energy_of(difference[inside] - shift) > LEFT * energy:
+    if energy < energy_of(difference) * share / 2 or rest > LEFT * energy:
         return ""
     steps = abs(shift / sides.step) if sides.step else 0.0
     number = f", {steps:.0f} steps" if steps and abs(steps - round(steps)) < WHOLE else ""
@@ -375,8 +372,7 @@ def find_channels(sides: Sides) -> str:
     one, other = (side.reshape(shape[axis], -1) for side in moved)
     energies = np.square(one - other).sum(axis=1)
     worst = int(energies.argmax())
-    others = np.delete(energies, worst)
-    if one.shape[1] > 1 and energies[worst] > OUTSTANDING * others.max():
+    if one.shape[1] > 1 and energies[worst] > OUTSTANDING * np.delete(energies, worst).max():
         return f"one wrong channel: number {worst} of axis {axis}"
     squares = np.square(other).sum(axis=1)
     products = (one * other).sum(axis=1)
