@@ -50,6 +50,7 @@ from lar.graphs.signatures import Values, integers_of, is_blocked, squeezed, who
 from lar.records.comparison import TensorComparison, Tolerance
 from lar.records.run import Quantization
 
+EXCERPTS = "a text dump has no whole tensors to feed to operators"
 NOT_REPEATED = "run alone, the engine of {side} gives another result than in the run"
 
 
@@ -192,7 +193,8 @@ class Prover:
             LarError: the operators of this side cannot be run alone.
         """
         if side not in self.loaded:
-            found, missing = self.operators_of(side), set[str]()
+            found = EXCERPTS if self.measure.excerpts else self.operators_of(side)
+            missing = set[str]()
             # An expected tensor can be fed in place of its actual twin if the two are comparable.
             comparable = (it for it in self.pairs.values() if self.compared[it.actual].figures)
             nodes = {pair[:2][side] for pair in comparable}
@@ -253,8 +255,8 @@ def converted(array: Array, actual: DumpedTensor, quantization: Quantization | N
     if element is None or element.bits or element.name == "BFloat16" or unscaled:
         raise LarError(f"lar cannot feed numbers of the type {actual.dtype}", subject=actual.name)
     wanted = np.dtype(element.storage)
-    if quantization is not None or (wanted.kind in "iu" and array.dtype.kind == "f"):
-        return integers_of(array, quantization or Quantization(scale=(1.0,)), wanted)
+    if quantization is not None:
+        return integers_of(array, quantization, wanted)
     with np.errstate(over="ignore", invalid="ignore"):
         return array.astype(wanted)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from lar.comparison.compare import CollectedItems, Progress
-from lar.records.comparison import Comparison, Tolerance, read_comparison
+from lar.records.comparison import Comparison, ErrorsOverItems, Tolerance, read_comparison
 from lar.records.run import Quantization
 from lar.reports.comparison_report import report_comparison
 from lar.reports.formats import format_json
@@ -34,9 +35,13 @@ def compare_item(noise: float, tolerance: float = 0.5) -> Comparison:
 
 
 def collect(*noises: float, tolerance: float = 0.5) -> Comparison:
+    return gather(*(compare_item(noise, tolerance) for noise in noises))
+
+
+def gather(*found: Comparison) -> Comparison:
     collected = CollectedItems()
-    for number, noise in enumerate(noises):
-        collected.add(f"item{number}", compare_item(noise, tolerance))
+    for number, each in enumerate(found):
+        collected.add(f"item{number}", each)
     return collected.sum_up()
 
 
@@ -45,17 +50,11 @@ def test_errors_are_collected_over_the_items() -> None:
     assert found.same
     assert found.items == ("item0", "item1", "item2", "item3")
     x, y = found.tensors
-    assert x.over_items
-    assert (x.over_items.relative_l2, x.over_items.worst_snr_db, x.over_items.worst_item) == (
-        0.0,
-        None,
-        "",
-    )
-    errors = y.over_items
-    assert errors
-    assert (errors.items, errors.worst_item) == (4, "item1")
-    assert errors.relative_l2 == pytest.approx(math.hypot(0.01, 0.1, 0.001) / 2, rel=1e-3)
-    assert errors.worst_snr_db == pytest.approx(20, abs=0.01)
+    assert x.over_items == ErrorsOverItems(items=4, relative_l2=0.0)
+    errors: dict[str, Any] = {"items": 4, "worst_item": "item1", "rmse_over_scale": None}
+    errors["relative_l2"] = pytest.approx(math.hypot(0.01, 0.1, 0.001) / 2, rel=1e-3)
+    errors["worst_snr_db"] = pytest.approx(20, abs=0.01)
+    assert vars(known(y.over_items)) == errors
     assert known(y.figures).relative_l2 == pytest.approx(0.1, rel=1e-3)
 
 
@@ -67,9 +66,17 @@ def test_an_item_that_differs_is_the_one_that_is_shown() -> None:
     (culprit,) = found.culprits
     assert culprit.output == found.tensors[1]
     assert culprit.inputs == found.tensors[:1]
-    assert "only 2 items show the fault at y: item1, item3" in found.notes
-    assert "only item item2 shows the fault at y" in collect(0.0, 0.0, 0.4, tolerance=0.1).notes
-    assert not any("only" in note for note in collect(0.4, 0.4, tolerance=0.1).notes)
+    assert found.notes == ("only 2 items show the fault at y: item1, item3",)
+    # The infinite errors are left out of the sums.
+    assert known(found.tensors[1].over_items).items == 4
+    assert known(found.tensors[1].over_items).relative_l2 == pytest.approx(
+        math.hypot(0.01, 0.4, 0.02) / math.sqrt(3), rel=1e-3
+    )
+    for noises, notes in (
+        ((0.0, 0.0, 0.4), ("only item item2 shows the fault at y",)),
+        ((0.4, 0.4), ()),
+    ):
+        assert collect(*noises, tolerance=0.1).notes == notes
 
 
 def test_the_worst_item_is_named_on_a_terminal_of_80_columns() -> None:
@@ -82,14 +89,30 @@ def test_the_error_of_a_quantised_tensor_is_in_steps_of_its_scale() -> None:
     one = compare_item(0.1)
     x, y = one.tensors
     stepped = replace(y, actual=replace(y.actual, quantization=Quantization(scale=(0.8,))))
-    collected = CollectedItems()
-    collected.add("item", replace(one, tensors=(x, stepped)))
-    found = collected.sum_up()
+    found = gather(replace(one, tensors=(x, stepped)))
     assert known(found.tensors[1].over_items).rmse_over_scale == pytest.approx(0.25, rel=1e-3)
     lines = report_comparison(found).text.splitlines()
     head = next(line for line in lines if line.startswith("tensor "))
     assert head.endswith("RMSE/scale  error")
     assert "0.250" in next(line for line in lines if line.startswith("y "))
+
+
+def test_a_scale_is_too_coarse_if_it_is_in_every_item() -> None:
+    def compare_scaled(most: float) -> Comparison:
+        numbers, scale = np.linspace(0, most, 100, dtype=np.float32), Quantization(scale=(0.01,))
+        integers = np.rint(numbers / 0.01).astype(np.int8)
+        x = Step("x", "Input", (), ONES)
+        actual = dump_of(x, Step("y", "Conv", ("x",), integers, quantization=scale))
+        return compare_dumps(actual, dump_of(x, Step("y", "Conv", ("x",), numbers)), only="common")
+
+    coarse, fine = compare_scaled(0.1), compare_scaled(1)
+    assert (coarse.finding, fine.finding) == ("fault", "same")
+    for items in ((coarse, fine), (fine, coarse)):
+        found = gather(*items)
+        assert (found.finding, found.culprits, found.notes) == ("same", (), ())
+    found = gather(coarse, coarse)
+    kinds = ["scale: in A it is 13 times coarser than the values need"]
+    assert (found.finding, [it.kind for it in found.culprits], found.notes) == ("fault", kinds, ())
 
 
 def test_every_report_has_the_errors_over_items() -> None:

@@ -91,6 +91,9 @@ def test_lengths_and_angles_are_those_of_the_formulas(pair: tuple[Array, Array])
         assert figures.relative_l2 == pytest.approx(float(np.sqrt(noise / signal)), rel=1e-4)
         assert figures.snr_db == pytest.approx(float(10 * np.log10(signal / noise)), abs=1e-3)
         cosine = float(a @ e / np.sqrt((a @ a) * signal))
+        assert figures.gain == pytest.approx(float(a @ e / signal), rel=1e-4, abs=1e-6)
+        length = float(np.sqrt(signal / e.size))
+        assert known(figures.peak) * length == pytest.approx(float(np.abs(a - e).max()), rel=1e-4)
         assert figures.cosine == pytest.approx(cosine, abs=1e-6)
     if signal == 0 and noise > 1e-30:
         assert figures.relative_l2 is None
@@ -102,28 +105,50 @@ def test_figures_do_not_depend_on_the_blocks(block: int, monkeypatch: pytest.Mon
     random = np.random.default_rng(1)
     expected = random.standard_normal((3, 5, 11)).astype(np.float32)
     actual = expected + np.float32(1e-3) * random.standard_normal((3, 5, 11)).astype(np.float32)
-    actual[1, 2, 3] = np.nan
+    actual[0, 1:] = expected[0, 1:]
+    expected[1, 4, 5:] = actual[1, 4, 5:] = -1e9
+    expected[2, 0] = actual[2, 3] = np.nan
+    # The largest error, twice.
+    actual[2, 4, 9:], expected[2, 4, 9:] = 8, 9
     whole = measure(actual, expected, Bounds(1e-4, 1e-4, scaled=True))
     monkeypatch.setattr(signatures, "BLOCK", block)
     figures = measure(actual, expected, Bounds(1e-4, 1e-4, scaled=True))
-    assert figures.mean_absolute == pytest.approx(whole.mean_absolute, rel=1e-6)
-    assert figures.cosine == pytest.approx(whole.cosine, rel=1e-9)
-    for name in ("max_error", "mismatches", "first", "worst", "nonfinite_mismatches"):
-        assert getattr(figures, name) == getattr(whole, name), name
+    for name, value in vars(whole).items():
+        wanted = pytest.approx(value, rel=1e-6) if isinstance(value, float) else value
+        assert getattr(figures, name) == wanted, name
 
 
 def test_nan_and_infinity() -> None:
     actual = np.array([1, np.nan, np.nan, np.inf, np.inf, -np.inf, 7], np.float32)
     expected = np.array([1, np.nan, 2, np.inf, -np.inf, 3, 8], np.float32)
-    figures = measure(actual, expected, Bounds(max_error=0.5))
-    assert figures.nan_counts == (2, 1)
-    assert figures.infinity_counts == (3, 2)
+    found = vars(measure(actual, expected, Bounds(max_error=0.5)))
     # Places 2, 4 and 5; where both are NaN or the same infinity, they agree.
-    assert figures.nonfinite_mismatches == figures.mismatches == 3
-    assert figures.worst == figures.first == Element(index=(2,), actual="nan", expected="2.0")
+    place = Element(index=(2,), actual="nan", expected="2.0")
+    exact: dict[str, Any] = {
+        "first": place,
+        "worst": place,
+        "elements": 7,
+        "identical": False,
+        "mismatches": 3,
+        "nonfinite_mismatches": 3,
+    }
+    exact |= {"nan_counts": (2, 1), "infinity_counts": (3, 2)}
+    assert {name: found.pop(name) for name in exact} == exact
     # Of the finite ones, 1 and 7 against 8.
-    assert figures.max_absolute == 1
-    assert figures.mean_absolute == 0.5
+    assert found == pytest.approx(
+        {
+            "max_error": 1 / 8,
+            "max_absolute": 1,
+            "mean_absolute": 0.5,
+            "max_relative": 1 / 8,
+            "relative_l2": math.sqrt(1 / 65),
+            "scale": math.sqrt(65 / 2),
+            "peak": math.sqrt(2 / 65),
+            "gain": 57 / 65,
+            "cosine": 57 / math.sqrt(50 * 65),
+            "snr_db": 10 * math.log10(65),
+        }
+    )
 
 
 def test_doubles_whose_squares_overflow_are_compared() -> None:
@@ -212,11 +237,11 @@ def test_complex_numbers() -> None:
     assert known(figures.first).actual == "(3+4j)"
 
 
-def test_64_bit_integers_are_compared_exactly() -> None:
-    expected = np.array([2**63 - 2, -(2**63)], np.int64)
-    figures = measure(expected + np.array([1, 0]), expected, EXACT)
-    assert figures.max_absolute == 1
-    assert figures.mismatches == 1
+@pytest.mark.parametrize("bits", [32, 64])
+def test_wide_integers_are_compared_exactly(bits: int) -> None:
+    expected = np.array([2 ** (bits - 1) - 2, -(2 ** (bits - 1))], f"int{bits}")
+    figures = measure(expected + np.array([1, 0], expected.dtype), expected, EXACT)
+    assert (figures.max_absolute, figures.mismatches) == (1, 1)
 
 
 def test_other_shapes_are_refused() -> None:
@@ -236,7 +261,7 @@ def test_mismatches_are_those_past_the_tolerance(
     assert figures.mismatches == np.count_nonzero(absolute > allowed)
 
 
-@pytest.mark.parametrize("limit", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("limit", [0.0, 0.1, 0.5, 1.0])
 def test_the_manuals_error_can_be_the_limit(limit: float) -> None:
     actual, expected = np.array([0.0, 1.05, 10, 100]), np.array([0.5, 1.0, 12, 100])
     error = np.abs(actual - expected) / np.maximum(np.maximum(actual, expected), 1)

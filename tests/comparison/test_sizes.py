@@ -76,3 +76,4 @@ def test_a_fill_is_large_and_far_above_all_others(
 def test_a_mask_itself_has_the_size_of_the_rest() -> None:
     assert size(np.array([0, -1e9, 0], np.float32)).scale == 0
     assert size(np.array([1, -1e9, -np.inf, np.nan], np.float32)).scale == 1
+    assert size(np.array([-np.inf, np.nan])) == Size(0)

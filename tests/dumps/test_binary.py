@@ -70,7 +70,7 @@ def assert_same(actual: Array, expected: Array) -> None:
     assert actual.tobytes() == expected.tobytes()
 
 
-@given(elements, shapes, st.integers(0, 99), st.text(max_size=20))
+@given(elements, shapes, st.integers(0, 99), st.text(max_size=20) | st.just("n" * 2000))
 def test_what_is_written_is_read_again(
     tmp_path: Path, element: ElementType, shape: tuple[int, ...], seed: int, name: str
 ) -> None:

@@ -84,6 +84,9 @@ def test_a_file_is_no_place_for_outputs(run_lar: Any, arguments: list[str], tmp_
     done = run_lar(*arguments[:-1], str(place), "--resume", code=2)
     assert "file: is not a folder" in done.stderr
     assert not items_run(done.stdout)
+    (tmp_path / "out.index.json").unlink()
+    done = run_lar(*arguments, "--resume", code=2)
+    assert "out: has no index beside it" in done.stderr
 
 
 @each_row("dumps/excerpts/made again")
@@ -94,7 +97,9 @@ def test_an_output_that_was_cut_off_is_made_again(
     (tmp_path / "out" / cut).write_bytes(b"\1\0\0\0")
     done = run_lar(*arguments, "--resume", "--csv", str(tmp_path / "times.csv"), code=0)
     assert items_run(done.stdout) == again
-    assert len(lar.open_dump(tmp_path / "out")) == COUNT + 1
+    index = lar.open_dump(tmp_path / "out").index
+    assert (len(index.tensors), index.complete, index.outputs) == (COUNT + 1, True, ("logits",))
+    assert (index.device, index.provider, index.feeding) == ("cpu", "CPUExecutionProvider", {})
     assert np.array_equal(lar.load_tensor_binary(tmp_path / "out" / cut)[0], whole)
     header, *rows = (tmp_path / "times.csv").read_text().splitlines()
     case = header.split(",").index("case")

@@ -101,11 +101,11 @@ def test_a_dump_of_whole_tensors_becomes_excerpts() -> None:
 
 @each_row("dumps/excerpts/digits")
 def test_digits_that_a_text_lacks_are_no_difference(
-    actual: float, expected: float, agree: bool
+    actual: float, expected: float, agree: list[bool]
 ) -> None:
-    """Of a statistic the text has three digits."""
-    one, other = (np.full(len(STATISTICS), value) for value in (actual, expected))
-    assert bool(np.all(as_printed(one, other) == other)) is agree
+    """Of a statistic the text has three digits, of a value four."""
+    one, other = (np.full(len(STATISTICS) + 2, value) for value in (actual, expected))
+    assert (as_printed(one, other) == other).tolist() == [agree[0]] * 5 + [agree[1]] * 2
 
 
 # Text that lar writes

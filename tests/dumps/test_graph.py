@@ -234,10 +234,13 @@ def test_what_is_joined_has_a_scale_if_all_have_the_same() -> None:
     join = [operator("Concat", "a b", "c")]
     assert "c" not in followed(tensors, join, a=HALF, b=Quantization(scale=(0.25,)))
     assert followed(tensors, join, a=HALF, b=HALF)["c"] == HALF
+    assert followed(tensors, join, a=HALF) == {"a": HALF}
 
 
 def test_an_axis_is_counted_from_the_first_and_fits_the_shape() -> None:
-    assert followed([tensor("a")], [], a=ROWS)["a"].axis == 1
+    for axis, found in ((-3, None), (-2, 0), (-1, 1), (0, 0), (1, 1), (2, None)):
+        given = followed([tensor("a")], [], a=replace(ROWS, axis=axis))
+        assert [it.axis for it in given.values()] == ([] if found is None else [found])
     assert followed([tensor("a", shape=(2, 3))], [], a=ROWS) == {}
     # Where the rows are after a move is not followed.
     moved = [tensor("a"), tensor("b")]
@@ -245,8 +248,11 @@ def test_an_axis_is_counted_from_the_first_and_fits_the_shape() -> None:
 
 
 def test_numbers_have_no_scale() -> None:
-    tensors = [tensor("a", "float32"), tensor("b", "int64"), tensor("c")]
-    assert followed(tensors, [operator("Gather", "c", "b")], a=HALF, c=HALF) == {"c": HALF}
+    tensors = [tensor("a", "float32"), tensor("b", "int64"), tensor("c"), tensor("d", "bool")]
+    moves = [operator("Gather", "c", "b"), operator("Gather", "c", "d")]
+    assert followed(tensors, moves, a=HALF, c=HALF) == {"c": HALF}
+    # A cast to real numbers is a move, and what it takes is no integer.
+    assert followed([tensors[0], tensors[2]], [operator("Cast", "a", "c")], c=HALF) == {"c": HALF}
 
 
 def test_weights_without_their_names_have_those_of_the_models_operator() -> None:

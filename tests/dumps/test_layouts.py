@@ -73,8 +73,9 @@ def test_what_does_not_fit_is_not_blocked(layout: str, shape: list[int]) -> None
 
 
 def test_what_the_last_block_fills_up_is_padded() -> None:
-    assert is_padded((1, 12, 1, 1), (1, 9, 1, 1), "nchw4")
-    for shape in ((1, 3, 1, 1), (1, 13, 1, 1), (1, -1, 1, 1), (1, 9, 2, 1), (9,)):
+    for count in (9, 12):
+        assert is_padded((1, 12, 1, 1), (1, count, 1, 1), "nchw4")
+    for shape in ((1, 3, 1, 1), (1, 8, 1, 1), (1, 13, 1, 1), (1, -1, 1, 1), (1, 9, 2, 1), (9,)):
         assert not is_padded((1, 12, 1, 1), shape, "nchw4")
 
 

@@ -36,11 +36,18 @@ def test_a_value_is_its_tensors(value: object, expected: dict[str, Any]) -> None
         assert part.array.tolist() == np.asarray(expected[part.name]).tolist()
 
 
-@pytest.mark.parametrize("value", [None, [], [None], np.zeros([1] * 8), np.zeros(2, "M8[s]")])
-def test_what_no_file_holds_has_a_reason(value: object) -> None:
-    (found,) = parts_of("v", value)
-    assert isinstance(found, Unheld)
-    assert found.reason
+@pytest.mark.parametrize(
+    ("value", "name", "reason"),
+    [
+        (None, "v", "an optional value that is absent"),
+        ([], "v", "a sequence without items"),
+        ([None], "v[0]", "an optional value that is absent"),
+        (np.zeros([1] * 8), "v", "no file holds 8 axes"),
+        (np.zeros(2, "M8[s]"), "v", "no file holds the dtype datetime64[s]"),
+    ],
+)
+def test_what_no_file_holds_has_a_reason(value: object, name: str, reason: str) -> None:
+    assert [*parts_of("v", value)] == [Unheld(name, reason)]
 
 
 def driver_of(folder: Path, runner: int = 0, **outputs: Any) -> Any:
@@ -52,13 +59,24 @@ def driver_of(folder: Path, runner: int = 0, **outputs: Any) -> Any:
 def test_a_tensor_that_no_file_holds_is_left_out_with_the_reason(tmp_path: Path) -> None:
     values: dict[str, Any] = {"y": None, "z": ONE, "t": np.zeros(2, "M8[s]"), "u": None}
     layer, facts = recording.Layer("n", "Op", ["x"], values), DumpFacts(left_out={"u": "unused"})
+    last = recording.Layer("", "Last", ["z", "", "w"], {"a": ONE, "b": TWO}, {"axis": 1})
     for runner in (1, 0):
         assert not (tmp_path / "d").exists()
         driver = driver_of(tmp_path / "d", runner)
-        recording.dump_layers(driver, {"x": TWO}, [layer], ["z"], facts=facts)
+        fed, weights = {"x": TWO}, {"w": ONE}
+        recording.dump_layers(driver, fed, [layer, last], ["z"], constants=weights, facts=facts)
     told = {"u": "unused", "y": recording.NO_VALUES, "t": "no file holds the dtype datetime64[s]"}
-    assert read_facts(tmp_path / "d").left_out == told
-    assert [it.name for it in lar.open_dump(tmp_path / "d")] == ["x", "z"]
+    kept = read_facts(tmp_path / "d")
+    assert (kept.left_out, kept.operators) == (told, [(9, {"axis": 1})])
+    # As in MegEngine, an operator has a number, and its outputs the next ones.
+    tensors = {it.name: (it.key, it.operator, it.slot) for it in lar.open_dump(tmp_path / "d")}
+    assert tensors == {
+        "x": ("000001", "opr0", 0),
+        "w": ("000003", "opr2", 0),
+        "z": ("000006", "opr4", 1),
+        "a": ("00000a", "opr9", 0),
+        "b": ("00000b", "opr9", 1),
+    }
 
 
 def test_an_output_that_no_file_holds_is_refused(tmp_path: Path) -> None:
@@ -66,6 +84,13 @@ def test_an_output_that_no_file_holds_is_refused(tmp_path: Path) -> None:
     recording.write_outputs(driver, recording.number_outputs(["y", "z"]))
     refused("--bin-out-dump: the output z cannot be written: a map", driver.after_iteration)
     assert [it.name for it in (tmp_path / "d").iterdir()] == ["run0-var0"]
+    values: dict[str, Any] = {"y": ONE, "s[0]": ONE, "s[1]": TWO, "other": ONE}
+    driver = driver_of(tmp_path / "e", **values)
+    recording.write_outputs(driver, recording.number_outputs(["y", "s"]))
+    for _ in range(2):
+        driver.after_iteration()
+    names = [f"run{run}-var{number}" for run in (0, 1) for number in (0, 2, 3)]
+    assert sorted(it.name for it in (tmp_path / "e").iterdir()) == names
 
 
 @pytest.mark.parametrize("kind", [object, np.str_])
