@@ -642,7 +642,7 @@ def figure_column(title: str, name: str, *, in_text: bool = False) -> Column[Row
     return Column(
         title,
         value,
-        lambda row: format(value(row) or 0.0, ".3g"),
+        lambda row: "" if (known := value(row)) is None else f"{known:.3g}",
         key=name,
         in_text=in_text,
         digits=ANY_DIGITS,

@@ -11,7 +11,7 @@ from lar.records.run import FedInput
 from lar.records.summary import Difference, Summary
 from lar.reports.bench_report import report_bench
 from lar.reports.text import Screen
-from tests.reports.golden_files import check_golden
+from tests.reports.golden_files import check_golden, describe_columns
 from tests.tables import each_row
 
 SUMMARY = Summary(
@@ -44,7 +44,8 @@ def test_benches_print_their_golden_file() -> None:
     reports = [report_bench(read_bench(json.dumps(row))) for row in rows]
     widths = (None, 110, 80, 60, 50)
     texts = [report.text_for(Screen(width)) for report in reports for width in widths]
-    check_golden("benches.txt", "\n\n".join(texts))
+    columns = ("\n".join(describe_columns(report)) for report in reports)
+    check_golden("benches.txt", "\n\n".join([*texts, *columns]))
 
 
 @each_row("reports/cases/changes that may hide")

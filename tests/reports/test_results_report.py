@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from lar.records.run import RunResult
+from lar.records.run import FedInput, RunResult
 from lar.reports.report import Report
 from lar.reports.results_report import report_check, report_course, report_history, report_results
 from lar.reports.text import Screen
 from lar.results import NamedResult
 from lar.results.side_by_side import Check, check_kind, compare_results
 from lar.results.store import Entry, columns_of
-from tests.reports.golden_files import check_golden
+from tests.reports.golden_files import check_golden, describe_columns
 from tests.results.made_results import make_result, make_runs
 
 RUNS: tuple[RunResult, ...] = (
@@ -23,10 +24,21 @@ RUNS: tuple[RunResult, ...] = (
 )
 
 
+def runs_of_two() -> Iterator[RunResult]:
+    """Runs of two runners, of four items an iteration, whose samples have all figures."""
+    fed = FedInput(name="data", dtype="float32", shape=(4, 3), source="generated")
+    for run in make_runs(2, 0.010, 4, thread=2):
+        samples = replace(run.samples, runner=(0, 1) * 20, busiest_thread=run.samples.host)
+        samples = replace(samples, queue_delay=(0.001, None, 0.0, 0.0) * 10)
+        yield replace(run, samples=samples, fed=(fed,), load_seconds=0.5, peak_memory_bytes=1 << 20)
+
+
 def reports() -> Iterator[Report]:
     named = [NamedResult(f"r{number}", run) for number, run in enumerate(RUNS)]
     yield report_results(compare_results(named, ["engine", "option"], ""))
     yield report_results(compare_results(named[::4], [], "r0"))
+    of_two = [NamedResult(f"two {number}", run) for number, run in enumerate(runs_of_two())]
+    yield report_results(compare_results([*of_two, named[0], named[13]], ["device"], ""))
     saved = "2025-06-01T12:00:00+00:00"
     entries = [
         Entry(id=number, **columns_of(run, b"", "v1" * (number % 2), saved))
@@ -42,7 +54,8 @@ def reports() -> Iterator[Report]:
 
 def test_results_print_their_golden_file() -> None:
     texts = [it.text_for(Screen(width)) for it in reports() for width in (None, 110, 80, 60, 50)]
-    check_golden("results.txt", "\n\n".join(texts))
+    columns = ("\n".join(describe_columns(report)) for report in reports())
+    check_golden("results.txt", "\n\n".join([*texts, *columns]))
 
 
 def test_what_stands_in_each_name_needs_no_column() -> None:

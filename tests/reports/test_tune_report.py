@@ -12,7 +12,7 @@ from lar.records.run import Failure
 from lar.records.tuning import Ending, RankedCandidate, read_tune
 from lar.reports.tune_report import describe_best, report_tuning, verdict_of
 from tests.reports.csv_rows import csv_rows
-from tests.reports.golden_files import check_golden
+from tests.reports.golden_files import check_golden, describe_columns
 
 TUNE = read_tune((Path(__file__).parents[1] / "data" / "tune_v2.json").read_text())
 SEARCHED, TWO_THREADS, PLAIN = TUNE.ranking[1:4]
@@ -20,7 +20,8 @@ BEST_PLAIN = replace(PLAIN, is_best=True)
 
 
 def test_the_text_has_the_ranking_and_what_follows() -> None:
-    check_golden("tune.txt", report_tuning(TUNE).text)
+    report = report_tuning(TUNE)
+    check_golden("tune.txt", "\n".join([report.text, *describe_columns(report)]))
 
 
 def test_a_cache_is_named_where_it_stays_and_searched_anew_where_not() -> None:

@@ -75,18 +75,6 @@ def test_algorithms_are_of_the_computation() -> None:
     assert rows["CPU::Elemwise"][1:4] == ["14000", "2", "7000.0"]
 
 
-def test_calls_of_the_system_and_their_source() -> None:
-    profile = small_profile(
-        span_of("osrt", "read", 0, 999, source="strace"),
-        span_of("osrt", "read", 0, 1000, source="strace"),
-        span_of("osrt", "futex", 0, 5000, source="strace", warmup=True),
-    )
-    rows = build(profile, {}).text.split("Runtime API Statistics (nanoseconds)\n\n")[1]
-    lines = rows.splitlines()[2:4]
-    assert lines[0].split()[1:3] + lines[0].split()[-1:] == ["1000", "1", "read"]
-    assert lines[1] == "Source: strace"
-
-
 def test_calls_of_the_system_stand_apart() -> None:
     """Those of iterations, of the rest with the warm-up in one row, and of the profiler."""
     given: dict[str, Any] = {"source": "strace", "step": None}
@@ -174,15 +162,6 @@ def test_only_the_views_asked_for() -> None:
         "Generating Operating System Runtime API Statistics outside the iterations...",
         "Generating Operator Algorithm Statistics...",
     ]
-
-
-def test_the_median_stands_beside_the_documents_columns_where_it_is_asked_for() -> None:
-    spans = [span_of("user_annotation", "head", 0, ns) for ns in (1000, 2000, 9000)]
-    options = {"view": ["ranges"], "columns": ("median", "p90")}
-    lines = build(small_profile(*spans), options).text.splitlines()
-    assert lines[3].split()[-3:] == ["Median", "P90", "Range"]
-    assert lines[5].split()[-3:] == ["2000.0", "-", "head"]
-    assert "Median" not in build(small_profile(*spans), {}).text
 
 
 @pytest.mark.parametrize("key", ["total", "count", "average", "minimum", "maximum", "name"])

@@ -13,7 +13,7 @@ from lar.engines.advice import site_of
 from lar.profiles.costs import fit_to_plain
 from lar.profiles.rows import rows_of
 from lar.profiles.times import use_of
-from lar.records.profile import Cost, Profile, ProfiledOperator, TensorFact, ThreadUse
+from lar.records.profile import Cost, Profile, ThreadUse
 from lar.reports.html import format_html
 from lar.reports.model import Plot
 from lar.reports.profile_plots import plots_of
@@ -121,27 +121,6 @@ def test_without_a_plain_run_the_profiled_time_is_named_as_such() -> None:
 def test_a_disturbed_plain_run_is_named_as_such() -> None:
     profile = profile_with(Cost(24e-6, 21e-6, 3, 3, disturbed=True))
     assert said(profile)["time"].endswith("(median of 3 without the profiler, disturbed)")
-
-
-def test_the_slowest_has_its_bounds_part_by_part() -> None:
-    small = operator_of("a", "Conv", flops=1000, size_bytes=100)
-    large = operator_of("b", "Conv", flops=int(PEAK.flops_per_second * 15e-6), size_bytes=100)
-    made = profile_of_times({"a": "Conv", "b": "Conv"}, [{"a": 5, "b": 15}] * 3, step_us=24)
-    assert said(with_facts(replace(made, operators=(small, large)), peak=PEAK))["slowest"] == (
-        "Conv, 100% of the operators' time in 2 operators, above all b (75%); of its time "
-        "75% is bound by computing, 25% is far from both roofs"
-    )
-
-
-def test_a_layout_that_others_do_not_have_is_the_cause() -> None:
-    def conv(name: str, layout: str) -> ProfiledOperator:
-        fact = TensorFact((1, 8, 4, 4), "float32", layout)
-        return operator_of(name, "Conv", flops=1000, size_bytes=100, inputs=(fact,))
-
-    made = profile_of_times({"a": "Conv", "b": "Conv"}, [{"a": 15, "b": 5}] * 3, step_us=24)
-    operators = (conv("a", "NCHW"), conv("b", "NCHW16c"))
-    profile = with_facts(replace(made, operators=operators), peak=PEAK)
-    assert said(profile)["slowest"].endswith("a runs in NCHW (8 input channels), others in NCHW16c")
 
 
 def test_times_of_the_host_alone_are_said_to_be_that() -> None:
