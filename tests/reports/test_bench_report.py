@@ -55,10 +55,3 @@ def test_a_change_that_is_seen_only_if_it_is_large_is_a_number_of_times(
     found = difference_of(1.0, verdict="no difference shown", smallest_detectable=smallest)
     variants = (variant_of("a", 1), variant_of("b", 2, found))
     assert text in report_bench(BenchResult(variants=variants, stopped="budget")).text
-
-
-def test_two_shapes_have_columns_for_themselves_and_for_items() -> None:
-    for rows in (1, 2):
-        bench = BenchResult(variants=(variant_of("a", 1), variant_of("b", rows)), stopped="budget")
-        text = report_bench(bench).text
-        assert ("shape" in text) == ("items/s" in text) == (rows == 2), text

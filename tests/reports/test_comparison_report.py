@@ -154,16 +154,6 @@ def test_rows_that_read_alike_are_one_the_worst() -> None:
     assert text_of(found, everything=True).count("\nconv ") == 3
 
 
-def test_what_was_asked_of_sides_that_are_the_same_is_shown() -> None:
-    near, far = pair("near", GOOD), pair("far", replace(GOOD, snr_db=32.0), single=GOOD)
-    same = comparison(tensors=(near, far), culprits=(), finding="same", unmatched=())
-    lines = lines_of(same)
-    rows = lines[lines.index("tensors:") + 2 :]
-    assert rows[0].startswith("far")
-    assert rows[1] == ""
-    assert "tensors:" not in text_of(replace(same, tensors=(near,)))
-
-
 def reports_of(document: str) -> list[Report]:
     """The report of a comparison, and that of all its tensors."""
     if '"sides"' in document:
@@ -202,21 +192,6 @@ def test_the_result_is_told_in_words(
     given = {**others, "left_out": (SEQUENCE,) if "left_out" in others else ()}
     found = comparison(finding=finding, tensors=told, culprits=(), **given)
     assert lines_of(found)[-1] == f"result: {text}"
-
-
-def test_what_a_side_did_not_record_is_said_first() -> None:
-    names = ("a", "b", "c", "d", "e")
-    lacking = [LeftOut(side="expected", name=it, reason="the profile ended") for it in names]
-    found = comparison(left_out=(*lacking, SEQUENCE))
-    found = replace(found, actual=replace(found.actual, complete=False))
-    said = [
-        "A is incomplete: its run did not end well, and tensors may be missing",
-        "B recorded less than it ran: a, b, c, 2 more: the profile ended",
-    ]
-    assert lines_of(found)[:2] == said
-    assert format_markdown(report_comparison(found)).splitlines()[:2] == [f"- {it}" for it in said]
-    page = page_of(found)
-    assert page.index("B recorded less than it ran") < page.index("Culprit</h2>")
 
 
 def test_csv_has_a_row_a_tensor() -> None:

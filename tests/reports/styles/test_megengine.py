@@ -22,7 +22,6 @@ from lar.records.profile import Execution, Profile, ProfiledOperator, ProfileFac
 from lar.reports.formats import format_json
 from lar.reports.styles import STYLES, collect_report_options
 from lar.reports.styles.megengine import build, is_single, sum_pairwise
-from lar.reports.text import Screen
 from tests.engines.megengine.probe import say_with_tool
 from tests.profiles.synthetic import changed, profile_of_times, rows_in, with_facts
 
@@ -70,17 +69,6 @@ def test_the_text_is_that_of_the_tool(said_by_tool: Mapping[str, str], command: 
 @given(st.lists(st.floats(0, 1), max_size=700))
 def test_sums_have_the_last_digit_of_numpy(values: list[float]) -> None:
     assert sum_pairwise(values) == float(np.sum(values))
-
-
-def test_names_give_way_before_columns_of_the_manual(own: Profile) -> None:
-    """`out_shapes` was left out at 150 columns while names had 30."""
-    report = build(own, {"top": 5})
-    lines = report.lines_for(Screen(130))
-    assert max(map(len, lines)) <= 130
-    (paper,) = (line for line in report.text.splitlines() if "operator info" in line)
-    (narrow,) = (line for line in lines if "operator info" in line)
-    assert narrow.split() == paper.split()
-    assert any("..." in line for line in lines)
 
 
 def test_rows_stand_in_the_order_of_the_time_that_they_show() -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from lar.records.profile import Profile
 from lar.reports.styles.nsys import build
-from lar.reports.text import Screen
 from tests.profiles.synthetic import WORKER, small_profile, span_of
 from tests.reports.golden_files import check_golden
 from tests.reports.styles.nsys_sample import SAMPLE, profile_of_sample
@@ -148,13 +147,6 @@ def test_a_filter_chooses_by_the_names_of_operators() -> None:
     assert found == [(62.0, 1_000_000, "Convolution"), (0.9, 14_000, "Elemwise")]
 
 
-def test_order_and_top() -> None:
-    kernels = build(small_profile(), {"sort": "+total"}).tables[1]
-    assert [row[-1] for row in kernels.records] == ["Elemwise", "Convolution"]
-    (line,) = build(small_profile(), {"top": 1}).tables[1].records
-    assert line[0] == 99.1  # of all, also of those that are not shown
-
-
 def test_only_the_views_asked_for() -> None:
     report = build(small_profile(), {"view": ["os_runtime_rest", "computation"]})
     assert [table.name for table in report.tables] == ["computation"]
@@ -171,22 +163,3 @@ def test_the_keys_of_sort(key: str) -> None:
     first = "even" if key in ("total", "count", "name") else "wide"
     (table,) = build(small_profile(*spans), {"view": ["ranges"], "sort": key, "top": 1}).tables
     assert [row[-1] for row in table.records] == [first]
-
-
-def test_the_document_keeps_its_columns_on_a_narrow_terminal() -> None:
-    """`Minimum` was left out at 80 columns while a name of 17 letters had room to spare."""
-    name = "[CPU memcpy HtoH]"
-    copies = [span_of("memcpy", name, 0, ns, size_bytes=9) for ns in (1_000_001, 10_000_000)]
-    profile = small_profile(*copies)
-
-    def lines_for(width: int) -> list[list[str]]:
-        lines = build(profile, {"view": ["memory_time"]}).lines_for(Screen(width))
-        assert max(map(len, lines)) <= width
-        return [lines[3].split(), lines[5].split()]
-
-    header, row = lines_for(79)
-    assert header[-3:] == ["Minimum", "Maximum", "Name"]
-    assert " ".join(row[-3:]) == "[CPU me... HtoH]"
-    header, row = lines_for(70)  # what follows from the others goes then
-    assert header == ["Time(%)", "Total", "Time", "Operations", "Minimum", "Maximum", "Name"]
-    assert row[-2:] == ["memcpy", "HtoH]"]

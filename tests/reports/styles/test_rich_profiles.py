@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,5 +28,8 @@ def test_no_byte_of_a_rich_report_changes(
 ) -> None:
     report = STYLES[style].build(profile_named(profile), options)
     texts = [report.text_for(Screen(width)) for width in widths]
-    parts = (*texts, "\n".join(describe_columns(report)), format_csv(report))
+    plots = (
+        json.dumps([it.title, it.figures, it.about]) for it in report.plots if it.kind != "download"
+    )
+    parts = (*texts, "\n".join([*describe_columns(report), *plots]), format_csv(report))
     check_golden(f"rich_{name}.txt", "\n\n".join(parts))
