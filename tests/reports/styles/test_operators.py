@@ -13,10 +13,10 @@ from lar.engines.advice import site_of
 from lar.profiles.costs import fit_to_plain
 from lar.profiles.rows import rows_of
 from lar.profiles.times import use_of
-from lar.records.profile import Cost, Profile, ThreadUse
+from lar.records.profile import Cost, CounterSample, Profile, ThreadUse
 from lar.reports.html import format_html
 from lar.reports.model import Plot
-from lar.reports.profile_plots import plots_of
+from lar.reports.profile_plots import plot_points, plots_of
 from lar.reports.styles.operators import build, describe_balance, summary_lines
 from tests.profiles.layers import PEAK, profile_of_layers
 from tests.profiles.synthetic import operator_of, profile_of_times, rows_in, with_facts
@@ -83,6 +83,19 @@ def test_the_memory_of_tensors_is_a_curve(profile: Profile) -> None:
     assert max(size for _, size in figures["points"]) == pytest.approx(most / 2**20, abs=1e-4)
 
 
+def test_a_curve_of_many_points_keeps_the_largest_of_neighbours(profile: Profile) -> None:
+    counters = tuple(CounterSample("rss", at, float(at % 7 << 20)) for at in range(2001))
+    plot = plot_of(replace(profile, counters=counters), "Resident memory of the process")
+    sizes = [max(it % 7 for it in range(at, at + 3)) for at in range(0, 2001, 3)]
+    assert [size for _, size in plot.figures["points"]] == sizes
+
+
+def test_of_many_iterations_some_are_drawn_evenly() -> None:
+    (lane,) = plot_points({"a": [(float(at), 1.0, 0) for at in range(6001)]}).figures["lanes"]
+    assert [at for at, *_ in lane["points"]] == [*range(0, 6001, 3)]
+    assert lane["total"] == 6001
+
+
 def test_the_page_saves_a_trace_of_some_iterations(profile: Profile) -> None:
     figures = plot_of(profile, "Timeline").figures
     assert figures["name"] == "layers.trace.json.gz"
@@ -112,6 +125,7 @@ def test_the_plain_time_comes_first() -> None:
     assert said(profile)["time"] == "21.0 us an iteration (median of 3 without the profiler)"
     assert said(profile)["trust"].startswith("Profiling adds 14.3%: an iteration took 24.0 us")
     assert [*said(profile)] == ["time", "slowest", "try", "trust"]
+    assert said(profile)["slowest"] == "Conv conv, 75% of the operators' time"
 
 
 def test_without_a_plain_run_the_profiled_time_is_named_as_such() -> None:

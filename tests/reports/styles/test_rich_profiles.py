@@ -26,7 +26,8 @@ def profile_named(name: str) -> Profile:
 def test_no_byte_of_a_rich_report_changes(
     name: str, profile: str, style: str, options: dict[str, Any], widths: list[int | None]
 ) -> None:
-    report = STYLES[style].build(profile_named(profile), options)
+    first, *others = map(profile_named, profile.split())
+    report = STYLES[style].build(first, options, *others)
     texts = [report.text_for(Screen(width)) for width in widths]
     plots = (
         json.dumps([it.title, it.figures, it.about]) for it in report.plots if it.kind != "download"
