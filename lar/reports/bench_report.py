@@ -106,7 +106,7 @@ def columns_of(bench: BenchResult) -> Iterator[Column[VariantResult]]:
         yield Column("shape", lambda it: it.shape, rank=3)
     yield number("median ms", "latency.median", 3, scale=1e3, unknown=describe_end, rank=0)
     if any(variant.latency and variant.latency.disturbed_count for variant in variants):
-        yield number("undisturbed", "latency.undisturbed_median", 3, scale=1e3, unknown="", rank=4)
+        yield number("undisturbed", "latency.undisturbed_median", 3, scale=1e3, unknown="")
     if len(shapes) > 1:
         rate = partial(items_per_second, bench)
         yield number("items/s", rate, 1, key="items_per_second", unknown="", rank=1)

@@ -39,6 +39,8 @@ def reports() -> Iterator[Report]:
     yield report_results(compare_results(named[::4], [], "r0"))
     of_two = [NamedResult(f"two {number}", run) for number, run in enumerate(runs_of_two())]
     yield report_results(compare_results([*of_two, named[0], named[13]], ["device"], ""))
+    empty = NamedResult("empty", replace(make_result(), status="ok", failure=None))
+    yield report_results(compare_results([*of_two, empty, named[13]], [], ""))
     saved = "2025-06-01T12:00:00+00:00"
     entries = [
         Entry(id=number, **columns_of(run, b"", "v1" * (number % 2), saved))

@@ -211,7 +211,7 @@ def case_lines(warmups: int, iterations: int, rows: int) -> tuple[CaseLines, lis
         table.append(index + 1.0, 0.5, NAN, NAN)
     lines = CaseLines(spec)
     lines.add(table, 0, rows)
-    taken = [line for _ in range(rows) for line in lines.take(Judged(0, "", ()))]
+    taken = [line for _ in range(rows - 1) for line in lines.take(Judged(0, "", ()))]
     return lines, [line for line in taken if line], RunResult(spec=spec, status="ok", phase="done")
 
 

@@ -21,7 +21,7 @@ from lar.errors import UsageError
 from lar.records.profile import Execution, Profile, ProfiledOperator, ProfileFacts, Step
 from lar.reports.formats import format_json
 from lar.reports.styles import STYLES, collect_report_options
-from lar.reports.styles.megengine import build, is_single, sum_pairwise
+from lar.reports.styles.megengine import ON_HOST, build, is_single, sum_pairwise
 from tests.engines.megengine.probe import say_with_tool
 from tests.profiles.synthetic import changed, profile_of_times, rows_in, with_facts
 
@@ -293,6 +293,8 @@ def test_what_onnx_runtime_does_not_tell_is_not_available() -> None:
     assert lines[1:3] == ["total device time  3.6e-05", "total host time    N/A"]
     assert "│ N/A           │ N/A     │ N/A" in lines[8]
     assert not names_of(profile, print_only="host")
+    of_host = with_facts(profile, device="cuda:0", dispatch_only=True)
+    assert lines_of(of_host)[:2] == [ON_HOST, ""]
     assert not names_of(profile, top_end_key="kern")
     copies = changed(profile.operators, type="MemcpyToHost")
     assert lines_of(replace(profile, operators=copies), copy_time=True)[3:5] == [

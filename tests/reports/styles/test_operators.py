@@ -56,7 +56,9 @@ def test_what_makes_a_row(profile: Profile, group: str) -> None:
 
 
 def test_a_profile_without_iterations_is_refused(profile: Profile) -> None:
-    refused("no timed iterations", build, replace(profile, steps=(), executions=()), {})
+    nothing = replace(profile, steps=(), executions=())
+    refused("no timed iterations", build, nothing, {})
+    assert summary_lines(nothing) == []
 
 
 def plot_of(profile: Profile, title: str) -> Plot:
