@@ -65,6 +65,12 @@ def test_json_has_what_the_tables_have() -> None:
     assert first["notes"] == list(TIMES.notes)
 
 
+def test_json_of_a_name_that_is_no_utf_8_escapes_it() -> None:
+    assert format_json(Report(style="x", document={"a": ["\udcff"]})) == (
+        '{\n "a": [\n  "\\udcff"\n ]\n}\n'
+    )
+
+
 def figures_of(page: str) -> Any:
     found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', page)
     assert found

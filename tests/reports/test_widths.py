@@ -146,6 +146,9 @@ def test_names_that_a_style_cuts_at_their_ends_stay_apart(
     column = table.text_columns[place]
     assert [*map(column.cell, table.rows)] != [*map(column.value, table.rows)]
     paper = len(report.text.splitlines()[0])
+    whole = Drawing(table, Screen())
+    just = Screen(whole.length + len(table.layout.start) + len(table.layout.end.rstrip()))
+    assert Drawing(table, just).rows == whole.rows
     for width in (it for it in WIDTHS if it < paper):
         drawing = Drawing(table, Screen(width))
         seen = {drawing.rows[n][0][drawing.shown.index(place)] for n in range(len(table.rows))}

@@ -12,7 +12,6 @@ import pytest
 from lar.records.profile import Profile
 from lar.reports.styles.nsys import build
 from tests.profiles.synthetic import WORKER, small_profile, span_of
-from tests.reports.golden_files import check_golden
 from tests.reports.styles.nsys_sample import SAMPLE, profile_of_sample
 
 
@@ -24,16 +23,6 @@ def test_the_whole_sample() -> None:
     assert ranges.endswith(
         "SKIPPED: the profile does not contain NV Tools Extension (NVTX) data.\n"
     )
-
-
-def test_ranges_are_a_table() -> None:
-    spans = [
-        span_of("user_annotation", "head", 0, 3_000),
-        span_of("user_annotation", "head", 5_000, 6_000, step=1),
-        span_of("user_annotation", "tail", 6_000, 7_000, step=None, thread=0),
-    ]
-    text = build(small_profile(*spans, device="cuda0"), {}).text
-    check_golden("nsys_ranges.txt", text.split("Range Statistics (nanoseconds)\n\n")[1])
 
 
 def test_a_cpu_is_no_device() -> None:
