@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from lar.engines.advice import site_of
 from lar.profiles.costs import fit_to_plain
 from lar.profiles.rows import rows_of
 from lar.profiles.times import use_of
-from lar.records.profile import Cost, CounterSample, Profile, ThreadUse
+from lar.records.profile import Cost, CounterSample, Profile, TensorFact, ThreadUse
 from lar.reports.html import format_html
 from lar.reports.model import Plot
 from lar.reports.profile_plots import plot_points, plots_of
@@ -21,6 +22,7 @@ from lar.reports.styles.operators import build, describe_balance, summary_lines
 from tests.profiles.layers import PEAK, profile_of_layers
 from tests.profiles.synthetic import operator_of, profile_of_times, rows_in, with_facts
 from tests.refusals import refused
+from tests.tables import each_row
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +139,16 @@ def test_without_a_plain_run_the_profiled_time_is_named_as_such() -> None:
 def test_a_disturbed_plain_run_is_named_as_such() -> None:
     profile = profile_with(Cost(24e-6, 21e-6, 3, 3, disturbed=True))
     assert said(profile)["time"].endswith("(median of 3 without the profiler, disturbed)")
+
+
+@each_row("reports/styles/cases/causes of slow operators")
+def test_a_layout_that_others_do_not_have_is_the_cause(layouts: list[str], cause: str) -> None:
+    made = profile_of_times({"a": "Conv", "b": "Conv"}, [{"a": 15, "b": 5}] * 3, step_us=24)
+    work: dict[str, Any] = {"flops": 1000, "size_bytes": 100, "algorithm": "GEMM"}
+    facts = (TensorFact((1, 8, 4, 4), "float32", layout) for layout in layouts)
+    convs = [operator_of(name, "Conv", inputs=(next(facts),), **work) for name in "ab"]
+    profile = with_facts(replace(made, operators=tuple(convs)), peak=PEAK)
+    assert said(profile)["slowest"].endswith(f"far from both roofs; {cause}")
 
 
 def test_times_of_the_host_alone_are_said_to_be_that() -> None:

@@ -219,13 +219,3 @@ def test_a_filter_leaves_the_totals() -> None:
         "Elemwise": 2,
     }
     refused("nothing matches", build, small_profile(), {"filter": "resnet"})
-
-
-@pytest.mark.parametrize(
-    ("unit", "shown"), [("s", "0.002s"), ("ms", "1.600ms"), ("ns", "1600000.000ns")]
-)
-def test_the_unit_of_times(unit: str, shown: str) -> None:
-    report = build(small_profile(), {"time_unit": unit})
-    (line,) = (line for line in report.text.splitlines() if "Convolution" in line)
-    assert line.split()[4] == shown
-    assert f"CPU total ({unit})" in report.tables[0].headings
