@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lar.reports.html import figures_of_table
-from lar.reports.model import Table
+from lar.reports.model import Plot, Table
 from lar.reports.report import Report
 from lar.reports.text import Drawing, Screen
 
@@ -28,7 +28,7 @@ def check_golden(name: str, content: str) -> None:
 
 
 def describe_columns(report: Report) -> Iterator[str]:
-    """Yield lines about the columns of a report.
+    """Yield lines about the columns of a report, and about its plots.
 
     For each table of the text: the columns in the order in which they leave a terminal that becomes
     narrower, then those that stay. For each table of the page: its columns, with their decimals and
@@ -46,3 +46,6 @@ def describe_columns(report: Report) -> Iterator[str]:
         yield " | ".join([table.title, *map(", ".join, titles)])
     for table in report.tables:
         yield from ("", table.title, *map(json.dumps, figures_of_table(table)["columns"]))
+    for plot in (it for it in (*report.body, *report.plots) if isinstance(it, Plot)):
+        figures = plot.figures if plot.kind != "download" else plot.figures["name"]
+        yield json.dumps([plot.kind, plot.title, figures, plot.about])

@@ -41,6 +41,7 @@ def difference_of(ratio: float, **fields: Any) -> Difference:
 def test_benches_print_their_golden_file() -> None:
     """Of benches with differences, with failures, and of one variant; on paper and on screens."""
     rows = json.loads(Path(__file__).with_name("benches.json").read_text())
+    rows.append(json.loads(json.dumps(rows[0]).replace("batch_size", "python")))
     reports = [report_bench(read_bench(json.dumps(row))) for row in rows]
     widths = (None, 110, 80, 60, 50)
     texts = [report.text_for(Screen(width)) for report in reports for width in widths]

@@ -21,6 +21,7 @@ RUNS: tuple[RunResult, ...] = (
     *make_runs(3, 0.009, 3, engine="other", processor="another"),
     make_result(),
     make_result([0.01] * 40, queue_delay=[0.004] * 40, fast_run=True),
+    *make_runs(2, 0.011, 5, sha256="b" * 64),
 )
 
 
