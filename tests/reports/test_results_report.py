@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from lar.options.command_line import format_flags
 from lar.records.run import FedInput, RunResult
+from lar.reports.formats import format_csv
 from lar.reports.report import Report
 from lar.reports.results_report import report_check, report_course, report_history, report_results
 from lar.reports.text import Screen
@@ -40,6 +42,7 @@ def reports() -> Iterator[Report]:
     yield report_results(compare_results(named[::4], [], "r0"))
     of_two = [NamedResult(f"two {number}", run) for number, run in enumerate(runs_of_two())]
     yield report_results(compare_results([*of_two, named[0], named[13]], ["device"], ""))
+    yield report_results(compare_results(named[:2], ["device"], ""))
     empty = NamedResult("empty", replace(make_result(), status="ok", failure=None))
     yield report_results(compare_results([*of_two, empty, named[13]], [], ""))
     saved = "2025-06-01T12:00:00+00:00"
@@ -57,12 +60,14 @@ def reports() -> Iterator[Report]:
 
 def test_results_print_their_golden_file() -> None:
     texts = [it.text_for(Screen(width)) for it in reports() for width in (None, 110, 80, 60, 50)]
-    columns = ("\n".join(describe_columns(report)) for report in reports())
-    check_golden("results.txt", "\n\n".join([*texts, *columns]))
+    texts += ["\n".join([*describe_columns(it), format_csv(it)]) for it in reports()]
+    check_golden("results.txt", "\n\n".join(texts))
 
 
 def test_what_stands_in_each_name_needs_no_column() -> None:
-    for name in ("{}", "{} {}"):
-        named = [NamedResult(name.format(at, it.spec.engine), it) for at, it in enumerate(RUNS)]
-        text = report_results(compare_results(named, [], "")).text_for(Screen(None))
-        assert (" engine " in text) == (name == "{}")
+    for name in ("{}", "{} {} {}"):
+        facts = ((it.spec.engine, format_flags(it.spec.settings)) for it in RUNS)
+        names = (name.format(at, *own) for at, own in enumerate(facts))
+        found = compare_results([*map(NamedResult, names, RUNS)], [], "")
+        for title in ("  engine  ", "  --multithread  "):
+            assert (title in report_results(found).text) == (name == "{}")
