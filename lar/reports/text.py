@@ -385,7 +385,7 @@ def escape(text: str, letters: str) -> str:
     return "".join(f"\\{letter}" if letter in letters else letter for letter in text)
 
 
-def centre_title(title: str, length: int, fill: str = "-") -> str:
+def centre_title(title: str, length: int, fill: str) -> str:
     """Return a title between dashes; a surplus dash stands on the right side."""
     return f"{title:{fill}^{length}}"
 

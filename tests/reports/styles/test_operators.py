@@ -41,6 +41,7 @@ def test_text_has_the_first_rows_and_files_have_all(profile: Profile) -> None:
     cut = build(profile, {"top": 3})
     assert len(cut.tables[0].rows) == 3
     assert f"({len(profile.operators) - 3} more: --top 0 shows all)" in cut.text
+    assert "\n(4 more: --top 0 shows all)\n" in build(profile_of_layers(layers=6), {}).text
 
 
 def test_rows_are_sorted_and_filtered(profile: Profile) -> None:
