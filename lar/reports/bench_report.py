@@ -106,7 +106,7 @@ def columns_of(bench: BenchResult) -> Iterator[Column[VariantResult]]:
         yield Column("shape", lambda it: it.shape, rank=3)
     yield number("median ms", "latency.median", 3, scale=1e3, unknown=describe_end, rank=0)
     if any(variant.latency and variant.latency.disturbed_count for variant in variants):
-        yield number("undisturbed", "latency.undisturbed_median", 3, scale=1e3, unknown="", rank=4)
+        yield number("undisturbed", "latency.undisturbed_median", 3, scale=1e3, unknown="")
     if len(shapes) > 1:
         rate = partial(items_per_second, bench)
         yield number("items/s", rate, 1, key="items_per_second", unknown="", rank=1)
@@ -147,7 +147,7 @@ def interval_of(variant: VariantResult) -> str | None:
 
 def format_verdict(variant: VariantResult, bench: BenchResult) -> str:
     """Return a variant's verdict, or "baseline", "not compared", or how the variant failed."""
-    if variant.status != "ok" and variant.failure:
+    if variant.failure:
         return describe_failure(variant)
     if variant.baseline:
         return describe_difference(variant.difference, "no time was left for it")
@@ -203,9 +203,9 @@ def describe_advice(profile: Profile) -> str:
 def describe_tried(tried: Sequence[TriedSetting]) -> str:
     """Return a sentence on the fastest of the tried settings whose outputs are right."""
     best = best_of(tried)
-    if best is None or not (ratio := ratio_of(best)) or best.difference is None:
+    if best is None or best.difference is None:
         return f"no setting is shown to be faster among {', '.join(each.flags for each in tried)}"
-    times, interval = f"{1 / ratio:.2f} times as fast", best.difference.interval
+    times, interval = f"{1 / ratio_of(best):.2f} times as fast", best.difference.interval
     if not is_proven(best) or interval is None or not 0 < interval.low <= interval.high:
         return f"{best.flags} is likely faster: {times} so far, not proven"
     between = f"{1 / interval.high:.2f} to {1 / interval.low:.2f}"

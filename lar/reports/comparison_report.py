@@ -200,14 +200,13 @@ def is_suspect(culprit: Culprit) -> bool:
 
 def describe_culprit(culprit: Culprit, letters: Sequence[str] = "AB") -> str:
     """Describe the operators of a culprit in a few words; `letters` name the two sides."""
-    sides = [culprit.actual, culprit.expected]
     if not culprit.actual or not culprit.expected:
         here, there = reversed(letters) if not culprit.actual else letters
         lacking = culprit.output.actual if not culprit.actual else culprit.output.expected
-        if not lacking.operator_type:  # this side has no operators at all
-            return describe_operators(sides[0] or sides[1])
-        return f"{describe_operators(sides[0] or sides[1])} of {here}, which {there} lacks"
-    texts = list(dict.fromkeys(map(describe_operators, sides)))
+        text = describe_operators(culprit.actual or culprit.expected)
+        # A side without any operators does not lack these.
+        return f"{text} of {here}, which {there} lacks" if lacking.operator_type else text
+    texts = list(dict.fromkeys(map(describe_operators, (culprit.actual, culprit.expected))))
     return f" in {letters[0]}, ".join(texts) + (f" in {letters[1]}" if len(texts) > 1 else "")
 
 
@@ -642,7 +641,7 @@ def figure_column(title: str, name: str, *, in_text: bool = False) -> Column[Row
     return Column(
         title,
         value,
-        lambda row: format(value(row) or 0.0, ".3g"),
+        lambda row: "" if (known := value(row)) is None else f"{known:.3g}",
         key=name,
         in_text=in_text,
         digits=ANY_DIGITS,

@@ -75,15 +75,9 @@ def describe_difference(difference: Difference | None, reason: str = "") -> str:
         return f"not judged ({why})" if why else "not judged"
     if difference.smallest_detectable is None or difference.is_shown:
         return difference.verdict
-    return f"{difference.verdict} (smallest detectable: {describe_smallest(difference)})"
-
-
-def describe_smallest(difference: Difference | None) -> str:
-    """Return as text the smallest change that would have been detected; empty if unknown."""
-    smallest = difference.smallest_detectable if difference else None
-    if smallest is None:
-        return ""
-    return f"{smallest:.1%}" if smallest < LARGEST_SHARE else f"{1 + smallest:.0f} times"
+    smallest = difference.smallest_detectable
+    text = f"{smallest:.1%}" if smallest < LARGEST_SHARE else f"{1 + smallest:.0f} times"
+    return f"{difference.verdict} (smallest detectable: {text})"
 
 
 def format_interval(interval: Interval | None, scale: float = 1.0) -> str:

@@ -475,7 +475,7 @@ def format_algorithms(result: RunResult) -> list[str]:
 def format_numeric_error(error: NumericError) -> str:
     """Return the line on how much an output differs with winograd."""
     found = "NaN or infinite values in one run alone"
-    if error.absolute is not None and error.relative is not None:
+    if error.absolute is not None:
         found = f"at most {error.absolute:.3g}, relative {error.relative:.3g}"
     return f"error of winograd in {error.output}: {found}"
 

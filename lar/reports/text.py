@@ -43,10 +43,7 @@ def shorten_all(
     far as the width allows.
     """
     whole = [*texts]
-    short = {text: cut(text, width) for text in whole if len(text) > width}
-    if not short:
-        return whole
-    short = {text: short.get(text, text) for text in whole}
+    short = {text: cut(text, width) for text in whole}
     for _ in range(MOST_ROUNDS):
         groups: dict[str, list[str]] = {}
         for text, seen in short.items():
@@ -388,10 +385,9 @@ def escape(text: str, letters: str) -> str:
     return "".join(f"\\{letter}" if letter in letters else letter for letter in text)
 
 
-def centre_title(title: str, length: int, fill: str = "-") -> str:
+def centre_title(title: str, length: int, fill: str) -> str:
     """Return a title between dashes; a surplus dash stands on the right side."""
-    left = max(length - len(title), 0) // 2
-    return fill * left + title + fill * max(length - len(title) - left, 0)
+    return f"{title:{fill}^{length}}"
 
 
 def split_lines(row: Sequence[str]) -> list[list[str]]:

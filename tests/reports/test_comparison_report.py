@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from lar.records.comparison import (
     Comparison,
@@ -23,14 +22,16 @@ from lar.records.comparison import (
     Tolerance,
     UnmatchedTensor,
     read_comparison,
+    read_comparison_of_sides,
 )
-from lar.reports.comparison_report import describe_operators, report_comparison
-from lar.reports.formats import format_json, format_markdown
+from lar.reports.comparison_report import describe_operators, report_comparison, report_sides
+from lar.reports.formats import format_csv, format_json, format_markdown
 from lar.reports.html import format_html
+from lar.reports.report import Report
 from lar.reports.text import PAPER, Screen
 from tests.browser import NEEDS_BROWSER, opened, unreadable
 from tests.reports.csv_rows import csv_rows
-from tests.reports.golden_files import check_golden
+from tests.reports.golden_files import check_golden, describe_columns
 from tests.reports.test_rendering import figures_of
 from tests.tables import each_row
 
@@ -117,24 +118,6 @@ def lines_of(comparison: Comparison, screen: Screen = PAPER, **options: bool) ->
     return report_comparison(comparison, **options).lines_for(screen)
 
 
-def test_what_is_not_proven_is_a_suspect_and_stands_behind_culprits() -> None:
-    (culprit,) = comparison().culprits
-    doubted = replace(culprit, actual=(), proven=False, doubt="A is a dump without a model")
-    found = comparison(culprits=(doubted, culprit, replace(doubted, expected=(operator("e"),))))
-    lines = lines_of(found)
-    start = lines.index("suspect 1 of 2: Conv conv<2> of B, which A lacks")
-    assert lines.index("culprit: Conv conv<2>") < start
-    assert lines[start + 1] == (
-        "  not proven: A is a dump without a model; worst element {1,1}: nan in A, 2.0 in B"
-    )
-    assert lines[-1] == (
-        "result: different; culprit: Conv conv<2>; suspects: Conv conv<2> of B, which A lacks; "
-        "Conv e of B, which A lacks"
-    )
-    titles = re.findall(r"<h2>(.*?)</h2>", page_of(found))
-    assert titles[1:4] == ["Culprit", "Suspect 1 of 2", "Suspect 2 of 2"]
-
-
 def test_culprits_are_proven_or_seen_and_those_that_read_alike_are_one() -> None:
     (culprit,) = comparison().culprits
     odd = replace(culprit, alone=None, output=pair("odd\x1b[31m", None, problem="shapes differ"))
@@ -157,34 +140,6 @@ def test_operators_are_called_as_in_the_model(given: dict[str, Any], said: str) 
     assert describe_operators([OperatorFacts(key="", type="Conv", **given)]) == said
 
 
-def test_columns_that_say_something_are_added() -> None:
-    """Errors of operators alone, data types where the sides differ, and the error that has a
-    limit."""
-    conv = pair("conv", BAD)
-    cast = replace(conv, actual=facts("conv", dtype="float16"), single=replace(GOOD, snr_db=60.0))
-    lines = lines_of(comparison(tensors=(cast,), culprits=(), tolerance=Tolerance(max_error=0.1)))
-    head, row = lines[lines.index("tensors that differ:") + 1 :][:2]
-    assert re.split("  +", head) == [
-        *("tensor", "type", "data type", "off by", "alone", "SNR dB", "error")
-    ]
-    assert row.split()[2:5] == ["float16", "=", "float32"]
-    assert row.split()[-3:] == ["1e-06", "12.0", "0.5"]
-
-
-def many(count: int) -> Comparison:
-    """A comparison of so many tensors, each worse than the one before, the last of a weight."""
-    wrong = replace(BAD, snr_db=20.0, worst=None, nonfinite_mismatches=0)
-    tensors = [
-        replace(
-            pair(f"stage{number}/conv", replace(wrong, relative_l2=number / 100), depth=number),
-            actual=facts(f"ADD(ConvBiasForward[{number}],{{1,64,56,56}})", dtype="float16"),
-        )
-        for number in range(1, count)
-    ]
-    weight = pair("weight", replace(GOOD, mismatches=1, relative_l2=0.5), constant=True)
-    return comparison(tensors=(*tensors, weight), culprits=())
-
-
 def test_rows_that_read_alike_are_one_the_worst() -> None:
     """What an engine makes of one operator may be several."""
     wrong = replace(BAD, nonfinite_mismatches=0)
@@ -198,54 +153,23 @@ def test_rows_that_read_alike_are_one_the_worst() -> None:
     assert text_of(found, everything=True).count("\nconv ") == 3
 
 
-def healthy(**others: Any) -> Comparison:
-    """Thirty tensors, of which some differ inside and the output does not."""
-    inside = [
-        pair(f"conv{it}", replace(BAD, relative_l2=0.1, nonfinite_mismatches=0)) for it in range(9)
-    ]
-    outputs = pair("data", is_input=True), pair("out", is_output=True), pair("w", constant=True)
-    unmatched = [
-        UnmatchedTensor(side="actual", tensor=facts(f"t{it}"), fused=it > 3, reason="no such")
-        for it in range(20)
-    ]
-    fields: dict[str, Any] = {
-        "finding": "same",
-        "culprits": (),
-        "tensors": (*outputs, *inside),
-        "unmatched": tuple(unmatched),
-        "notes": tuple(f"note {it}" for it in range(9)),
-        **others,
-    }
-    return comparison(**fields)
+def reports_of(document: str) -> list[Report]:
+    """The report of a comparison, and that of all its tensors."""
+    if '"sides"' in document:
+        several = read_comparison_of_sides(document)
+        return [report_sides(several, everything=it) for it in (False, True)]
+    return [report_comparison(read_comparison(document), everything=it) for it in (False, True)]
 
 
-def test_sides_that_are_the_same_take_few_lines() -> None:
-    assert len(lines_of(healthy())) <= 20
-    whole = text_of(healthy(), everything=True)
-    assert "note: note 8" in whole
-    assert "A     t19     no such" in whole
-
-
-def test_what_was_asked_of_sides_that_are_the_same_is_shown() -> None:
-    near, far = pair("near", GOOD), pair("far", replace(GOOD, snr_db=32.0), single=GOOD)
-    same = comparison(tensors=(near, far), culprits=(), finding="same", unmatched=())
-    lines = lines_of(same)
-    rows = lines[lines.index("tensors:") + 2 :]
-    assert rows[0].startswith("far")
-    assert rows[1] == ""
-    assert "tensors:" not in text_of(replace(same, tensors=(near,)))
-
-
-@pytest.mark.parametrize("form", ["80", "paper", "markdown", "same"])
-def test_no_byte_of_the_text_changes(form: str) -> None:
-    given = healthy() if form == "same" else replace(many(25), culprits=comparison().culprits)
-    if form == "markdown":
-        text = format_markdown(report_comparison(given))
-    else:
-        lines = lines_of(given, Screen(int(form)) if form.isdigit() else PAPER)
-        assert not form.isdigit() or max(map(len, lines)) <= int(form)
-        text = "".join(f"{line}\n" for line in lines)
-    check_golden(f"comparison_{form}.txt", text)
+def test_rich_comparisons_print_their_golden_file() -> None:
+    """Of comparisons that have nearly all that a comparison may have, of two sides and of four."""
+    parts = []
+    for document in json.loads(Path(__file__).with_name("rich_comparisons.json").read_text()):
+        short, whole = reports_of(json.dumps(document))
+        parts += [short.text_for(Screen(width)) for width in (None, 120, 80)]
+        parts += [whole.text, "\n".join(describe_columns(whole)), format_csv(whole)]
+        parts.append(format_markdown(short))
+    check_golden("rich_comparisons.txt", "\n\n".join(parts))
 
 
 SEQUENCE = LeftOut(side="actual", name="boxes", reason="a sequence", is_output=True)
@@ -266,38 +190,6 @@ def test_the_result_is_told_in_words(
     given = {**others, "left_out": (SEQUENCE,) if "left_out" in others else ()}
     found = comparison(finding=finding, tensors=told, culprits=(), **given)
     assert lines_of(found)[-1] == f"result: {text}"
-
-
-def test_what_a_side_did_not_record_is_said_first() -> None:
-    names = ("a", "b", "c", "d", "e")
-    lacking = [LeftOut(side="expected", name=it, reason="the profile ended") for it in names]
-    found = comparison(left_out=(*lacking, SEQUENCE))
-    found = replace(found, actual=replace(found.actual, complete=False))
-    said = [
-        "A is incomplete: its run did not end well, and tensors may be missing",
-        "B recorded less than it ran: a, b, c, 2 more: the profile ended",
-    ]
-    assert lines_of(found)[:2] == said
-    assert format_markdown(report_comparison(found)).splitlines()[:2] == [f"- {it}" for it in said]
-    page = page_of(found)
-    assert page.index("B recorded less than it ran") < page.index("Culprit</h2>")
-
-
-def test_of_many_operators_of_a_culprit_the_first_are_in_its_heading() -> None:
-    (culprit,) = comparison().culprits
-    many = replace(culprit, actual=tuple(operator(f"part{number}") for number in range(5)))
-    lines = lines_of(comparison(culprits=(many,)))
-    words = "Conv part0 + Conv part1 + Conv part2 + 2 more in A, Conv conv<2> in B"
-    assert f"culprit: {words}" in lines
-    assert lines[-1] == f"result: different; culprit: {words}"
-    assert "  A: Conv part4" in lines
-
-
-def test_operators_that_were_not_run_alone_are_told_with_the_reason() -> None:
-    left = [pair(name, single_problem="it is fused") for name in ("a", "b")]
-    lines = lines_of(comparison(tensors=(*left, pair("c", single_problem="it crashed"))))
-    assert "not run alone: a, b: it is fused" in lines
-    assert "not run alone: c: it crashed" in lines
 
 
 def test_csv_has_a_row_a_tensor() -> None:

@@ -15,9 +15,10 @@ import pytest
 from lar.errors import printable
 from lar.reports.formats import format_csv, format_json, format_markdown
 from lar.reports.html import format_html
-from lar.reports.model import AnyTable, Plot, table_of_values
+from lar.reports.model import AnyTable, Column, Plot, Table, number, table_of_values
 from lar.reports.report import Report
 from tests.browser import NEEDS_BROWSER, open_page
+from tests.reports.golden_files import check_golden
 
 TIMES = table_of_values(
     "times",
@@ -42,6 +43,14 @@ def test_one_table_is_plain_csv() -> None:
     ]
 
 
+@pytest.mark.parametrize("text", ["=1+1", "+a", "-a", "@a", "\ta", "\uff1da", "-inf", "+nan"])
+def test_a_spreadsheet_takes_no_name_for_a_formula(text: str) -> None:
+    texts = (text, "-", "-5", "+1e3", "a=", " =1")
+    rows = tuple((it, 1) for it in texts)
+    found = csv.reader(io.StringIO(format_csv(report_of(replace(CALLS, rows=rows))), newline=""))
+    assert [row[0] for row in found][1:] == [f"'{text}", *texts[1:]]
+
+
 def test_several_tables_have_their_titles_in_csv() -> None:
     assert format_csv(report_of(CALLS, CALLS)) == (
         "# Calls\nName,Calls\na,3\n\n# Calls\nName,Calls\na,3\n"
@@ -54,6 +63,12 @@ def test_json_has_what_the_tables_have() -> None:
     assert first["columns"] == list(TIMES.headings)
     assert first["rows"] == [list(row) for row in TIMES.records]
     assert first["notes"] == list(TIMES.notes)
+
+
+def test_json_of_a_name_that_is_no_utf_8_escapes_it() -> None:
+    assert format_json(Report(style="x", document={"a": ["\udcff"]})) == (
+        '{\n "a": [\n  "\\udcff"\n ]\n}\n'
+    )
 
 
 def figures_of(page: str) -> Any:
@@ -73,18 +88,44 @@ def test_a_page_escapes_names_and_keeps_every_value() -> None:
     assert [name for name, *_ in table["table"]["columns"]] == list(TIMES.headings)
 
 
-def test_lines_tables_and_plots_are_sections_of_a_page_and_plots_are_nothing_else() -> None:
-    plot = Plot("curve", "Ratios", [], "Time over the baseline's.")
-    body = ("engine: fake", "", "calls:", CALLS, plot, "", "ended: a <tag>")
-    report = Report(style="bench", body=body, page_of_text=True, tables=(CALLS,))
-    page = format_html(report)
-    assert re.findall("<h2>(.*?)</h2>", page) == ["Result", "Calls", "Ratios"]
-    assert "<th scope=row>ended</th><td>a &lt;tag&gt;</td>" in page
-    assert "<p class=about>Time over the baseline&#x27;s.</p>" in page
-    kinds = [[*part] for each in figures_of(page)["sections"] for part in each["parts"]]
-    assert kinds == [["table", "notes"], ["plot", "figures"]]
-    assert report.text.splitlines()[:3] == ["engine: fake", "", "calls:"]
-    for text in (report.text, format_csv(report), format_markdown(report)):
+RATES = Table(
+    name="rates",
+    title="Rates & more",
+    columns=(
+        Column("name", lambda row: row[0]),
+        number("ms", lambda row: row[1], 3, key="seconds", scale=1e3, rank=2),
+        Column("beside", lambda row: row[2], in_text=False),
+        Column("no value", lambda row: None),
+        Column("parts", parts=(Column("low", lambda row: row[2]), Column("", text=str))),
+    ),
+    rows=(("a<b", 0.0015, 7), ("c", None, 0)),
+    notes=("b\tn", "n2"),
+    color=lambda row: "red" if row[2] else "",
+)
+
+
+def test_no_byte_of_a_page_changes() -> None:
+    """Of a report with its lines, tables and plots in order, and of a profile's style."""
+    plot = Plot("curve", "Ratios", {"a": [("</script>\x1b", 1.5), {"b": None}]}, "Over B's.")
+    body = (
+        *("engine: fake", "a name of 24 characters.: 1", "a name of 25 characters..: 2", ": no"),
+        *("  led: by spaces", "last: words: two", "", "rates & MORE:", "said: here", RATES, CALLS),
+        *("of calls", plot, replace(plot, about=""), "", "ended: a <tag>", "", "Calls:", CALLS),
+    )
+    ordered = Report(style="bench", body=body, page_of_text=True, tables=(CALLS,), title="T<")
+    style = Report(
+        style="torch",
+        body=("time: 1", "", "slowest: 2", CALLS, "below"),
+        tables=(RATES, CALLS),
+        plots=(plot,),
+        footer="profiling: costs",
+    )
+    pages = (
+        re.sub("<(style|script)>.*?</", "</", format_html(it), flags=re.S)
+        for it in (ordered, style)
+    )
+    check_golden("pages.txt", "\n\n".join(pages))
+    for text in (ordered.text, format_csv(ordered), format_markdown(ordered)):
         assert "Ratios" not in text
 
 

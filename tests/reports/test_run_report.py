@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lar.records.run import Failure, RunResult, RunSpec, Samples, Setting, read_result
+from lar.reports.model import Plot
 from lar.reports.run_report import SAMPLE_COLUMNS, report_run
 from tests.reports.csv_rows import csv_rows
 
@@ -37,6 +38,16 @@ def test_each_runner_counts_its_iterations(result: RunResult) -> None:
     rows = rows_of(replace(result, samples=samples, warmup=Samples()))
     told = [(row["runner"], row["index"]) for row in rows]
     assert told == [*(("0", str(i)) for i in range(6)), *(("1", str(i)) for i in range(4))]
+
+
+def test_the_page_of_a_run_draws_each_runner(result: RunResult) -> None:
+    spec = replace(result.spec, settings={"thread": 2})
+    samples = replace(result.samples, runner=(0,) * 6 + (1,) * 4)
+    for run in (result, replace(result, spec=spec, samples=samples)):
+        (plot,) = (it for it in report_run(run).body if isinstance(it, Plot))
+        lanes = [(it["name"], it["total"], it["points"][0][0]) for it in plot.figures["lanes"]]
+        several = [("runner 0", 6, 0), ("runner 1", 4, 0)]
+        assert lanes == ([("iterations", 10, 0)] if run is result else several)
 
 
 def test_times_are_seconds_without_loss(result: RunResult) -> None:

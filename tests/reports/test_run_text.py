@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from lar import __version__
 from lar.measurement.rows import NAN, SampleRows
+from lar.records import events
 from lar.records.events import Fed, Judged, Loaded
 from lar.records.run import (
     MEASURED,
@@ -32,6 +34,7 @@ from lar.reports.run_text import (
     format_accuracy,
     format_algorithms,
     format_classes,
+    format_event,
     format_finish,
     format_ms,
     format_note,
@@ -46,6 +49,7 @@ from tests.tables import each_row
 # the line with the versions.
 LOG = Path(__file__).parents[1] / "data" / "load_and_run" / "manual_8.4.txt"
 MANUAL = LOG.read_text().split("\n", 2)[2].partition("\n\n")[0] + "\n"
+CASES = Case(name="first"), Case(name="second")
 LINE = r"iter \d+/10: ([\d.]+)ms \(exec=([\d.]+),device=([\d.]+)\)"
 MANUAL_TIMES = [("581.284", "10", "580"), *re.findall(LINE, MANUAL)]
 SPEC = RunSpec(model="m.fake", engine="fake", driver="script")
@@ -201,14 +205,13 @@ def test_runs_without_warmup_or_iterations_leave_their_lines_out(
 
 def case_lines(warmups: int, iterations: int, rows: int) -> tuple[CaseLines, list[str], RunResult]:
     """The lines of a run over two testcases that took so many rows, of 1 s, 2 s, ..."""
-    cases = Case(name="first"), Case(name="second")
-    spec = replace(SPEC, iterations=iterations, warmup_iterations=warmups, cases=cases)
+    spec = replace(SPEC, iterations=iterations, warmup_iterations=warmups, cases=CASES)
     table = SampleRows.anonymous(rows)
     for index in range(rows):
         table.append(index + 1.0, 0.5, NAN, NAN)
     lines = CaseLines(spec)
     lines.add(table, 0, rows)
-    taken = [line for _ in range(rows) for line in lines.take(Judged(0, "", ()))]
+    taken = [line for _ in range(rows - 1) for line in lines.take(Judged(0, "", ()))]
     return lines, [line for line in taken if line], RunResult(spec=spec, status="ok", phase="done")
 
 
@@ -305,24 +308,20 @@ def test_a_convolution_that_the_search_did_not_time_has_no_times() -> None:
     assert algorithm_lines(choice_of(None, None))[-1] == f"  F(4,3) N/A: {SHAPES}"
 
 
-FIGURES = {f"result_{rank}.00_percentile_latency_ns": rank * 1e6 for rank in (50, 90, 95, 97, 99)}
+@each_row("reports/cases/scenarios")
+def test_a_scenario_has_its_figure_its_latencies_and_the_verdict(
+    given: dict[str, Any], figures: dict[str, float], reasons: list[str], lines: list[str]
+) -> None:
+    spec = replace(SPEC, scenario=Scenario(**given))
+    found = ScenarioResult(version="6", valid=not reasons, reasons=tuple(reasons), figures=figures)
+    assert format_scenario(replace(result_of(), spec=spec, scenario=found)) == lines
+    assert format_scenario(result_of()) == format_scenario(replace(result_of(), spec=spec)) == []
 
 
-def lines_of(queries: int, *reasons: str) -> list[str]:
-    spec = RunSpec(
-        model="m.fake", engine="fake", driver="script", scenario=Scenario(name="single-stream")
-    )
-    figures = {**FIGURES, "result_query_count": float(queries)}
-    found = ScenarioResult(version="6", valid=not reasons, reasons=reasons, figures=figures)
-    return format_scenario(RunResult(spec=spec, status="ok", phase="done", scenario=found))
-
-
-def test_percentiles_are_those_that_the_queries_support() -> None:
-    assert lines_of(20)[2] == (
-        "latency from the query's arrival: p50=50.000ms p90=90.000ms p95=95.000ms"
-    )
-    assert "p99=99.000ms" in lines_of(100)[2]
-
-
-def test_the_reasons_of_an_invalid_run_stand_below_it() -> None:
-    assert lines_of(20, "too\nshort")[3:] == ["result: INVALID by LoadGen's rules", "  too short"]
+@each_row("reports/cases/lines of events")
+def test_the_line_of_an_event(
+    kind: str, event: dict[str, Any], given: dict[str, Any], line: str
+) -> None:
+    spec = msgspec.convert({"model": "m", "engine": "fake", "driver": "script", **given}, RunSpec)
+    text = format_event(msgspec.convert(event, getattr(events, kind)), spec)
+    assert text.removeprefix(f"lar {__version__}: ") == line

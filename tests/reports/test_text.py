@@ -113,6 +113,8 @@ def test_a_title_and_a_second_header_may_stand_between_rows() -> None:
         "-" * 12,
         "",
     ]
+    longer = "a title longer than the table"
+    assert format_table(replace(table, title=longer))[0] == longer
 
 
 def test_numbers_stand_under_each_other_by_their_points() -> None:

@@ -10,24 +10,30 @@ import pytest
 from lar.cli.report_files import render
 from lar.records.run import Failure
 from lar.records.tuning import Ending, RankedCandidate, read_tune
-from lar.reports.tune_report import describe_best, report_tuning, verdict_of
+from lar.reports.text import Screen
+from lar.reports.tune_report import describe_best, report_space, report_tuning, verdict_of
 from tests.reports.csv_rows import csv_rows
-from tests.reports.golden_files import check_golden
+from tests.reports.golden_files import check_golden, describe_columns
 
 TUNE = read_tune((Path(__file__).parents[1] / "data" / "tune_v2.json").read_text())
 SEARCHED, TWO_THREADS, PLAIN = TUNE.ranking[1:4]
 BEST_PLAIN = replace(PLAIN, is_best=True)
 
 
-def test_the_text_has_the_ranking_and_what_follows() -> None:
-    check_golden("tune.txt", report_tuning(TUNE).text)
-
-
-def test_a_cache_is_named_where_it_stays_and_searched_anew_where_not() -> None:
-    found = replace(TUNE, ranking=(replace(SEARCHED, is_best=True), PLAIN))
-    text = report_tuning(found, caches={"fast_run_algo_policy": "best.cache"}).text
-    assert " --enable-nchw88 --fast-run-algo-policy best.cache\n" in text
-    assert " --enable-nchw88 --fast-run\n" in report_tuning(found).text
+def test_searches_and_spaces_print_their_golden_file() -> None:
+    """Of one model and of two, for several objectives, on paper and on a narrow screen."""
+    spaces = TUNE.request.spaces[0], replace(TUNE.request.spaces[0], dimensions=())
+    request = replace(TUNE.request, spaces=spaces, objective="memory")
+    likely = replace(SEARCHED, is_best=True, verdict="likely best", ratio_low=None, outputs="")
+    two = replace(TUNE, request=request, ranking=(likely, PLAIN), ending="interrupted")
+    reports = (
+        *(report_tuning(TUNE), report_tuning(two), report_space([request])),
+        report_tuning(replace(TUNE, ranking=(), machine=None, engines=())),
+        report_tuning(two, caches={"fast_run_algo_policy": "best.cache"}),
+    )
+    parts = [report.text_for(Screen(width)) for report in reports for width in (None, 70)]
+    columns = ("\n".join(describe_columns(report)) for report in reports)
+    check_golden("tune.txt", "\n\n".join([*parts, *columns]))
 
 
 def test_records_hold_plain_values() -> None:

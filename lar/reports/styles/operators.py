@@ -235,10 +235,10 @@ def table_of(
     kind: Column[Row] = Column("type", lambda row: row.type, rank=1)
     share: Column[Row] = number("share %", lambda row: row.share, 1, key="share", scale=100, rank=0)
     spent = time("time", lambda row: row.iteration_ns, in_text=True, rank=0)
+    kernel: Column[Row] = Column("kernel", lambda row: row.kernel, rank=3)
     columns: tuple[Column[Row], ...] = (
         *((name, kind) if group in ("operator", "kernel") else (name,)),
-        *(share, spent),
-        Column("kernel", lambda row: row.kernel, rank=3, in_text=group != "kernel"),
+        *(share, spent, *((kernel,) if group != "kernel" else ())),
         Column("layout", lambda row: layout_of(profile, row), rank=4),
         Column("bound", lambda row: row.describe_bounds(), rank=2),
         time("could save", FIGURES["saving"].value, in_text=True),
@@ -248,15 +248,14 @@ def table_of(
         number("flops", lambda row: row.work.flops, in_text=False),
         number("bytes", lambda row: row.work.size_bytes, in_text=False),
     )
-    known = {column.title for column in columns if any(column.value(row) for row in rows)}
-    in_text = {it.title for it in columns if it.in_text or it.title.split()[0] in asked}
+    known = [it for it in columns[columns.index(spent) + 1 :] if any(map(it.value, rows))]
     return Table(
         name="operators" if group == "operator" else f"{group}s",
         title="Operators",
         columns=columns,
         shown=(
             *(share, spent, *({kind} & {*columns}), name),
-            *(it for it in columns[columns.index(spent) + 1 :] if it.title in known & in_text),
+            *(it for it in known if it.in_text or it.title.split()[0] in asked),
         ),
         rows=tuple(rows),
     )

@@ -456,11 +456,11 @@ def overview_section(run: TimedRun) -> list[Table[TimeRow]]:
     plain sums, as in the table of phases.
     """
     copies, whole_ns = split_copies(run.profile), sum(steps_ns(run))
-    host = [row_of(run, STEP, steps_ns(run)), *phase_rows(run)]
+    host = phase_rows(run)
     for name, totals in merge_events(it for copy in copies for it in host_events(copy)):
         host.append(TimeRow(name, totals.calls, totals, None, whole_ns, level=1))
     host.sort(key=lambda row: row.cpu.total_ns if row.cpu else 0, reverse=True)
-    host = [host[0]._replace(level=0), *host[1:], *profiling_row(run)]
+    host = [row_of(run, STEP, steps_ns(run), level=0), *host, *profiling_row(run)]
     device = [
         TimeRow(name, totals.calls, None, totals, None, whole_ns, level=1)
         for name, totals in merge_events(it for copy in copies for it in device_events(copy))

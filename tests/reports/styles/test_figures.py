@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from lar.records.profile import Profile, StepNoise
-from lar.reports.model import Table
 from lar.reports.report import Report
 from lar.reports.styles import STYLES
 from tests.profiles.synthetic import profile_of_times, rows_in, with_facts
@@ -47,26 +46,6 @@ def test_records_have_them(profile: Profile, name: str) -> None:
     (own,) = (row for row in rows if row[TABLES[name][2].lower()] == "Concat")
     assert {it: own[f"{it} (us)"] for it in FIGURES} == pytest.approx(FIGURES)
     assert own["disturbed"] == 1
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_text_has_those_asked_for(profile: Profile, name: str) -> None:
-    assert "disturbed " not in report_of(profile, name).text.lower()
-    asked = report_of(profile, name, columns=("median", "disturbed")).text.lower()
-    line = next(line for line in asked.splitlines() if "concat" in line and "conv " not in line)
-    header = next(it for it in asked.splitlines() if "median" in it and "disturbed" in it)
-    assert "p90" not in header
-    assert "30.0" in line
-    assert line.split()[-1] == "1"
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_all_that_a_style_names_can_be_asked_for(profile: Profile, name: str) -> None:
-    known = STYLES[TABLES[name][0]].columns
-    tables = [it for it in report_of(profile, name, columns=known).body if isinstance(it, Table)]
-    titles = " ".join(column.title.lower() for column in tables[0].text_columns)
-    empty = {"flops", "bytes"}  # the operators of this profile have none
-    assert all(it in titles.replace("could save", "saving") for it in known if it not in empty)
 
 
 @pytest.mark.parametrize("name", [name for name in TABLES if name != "memory_manipulation"])

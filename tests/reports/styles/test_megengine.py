@@ -18,11 +18,10 @@ from lar.cli.arguments import parser_of
 from lar.engines import engine_named
 from lar.engines.megengine.profile import profile_of_raw
 from lar.errors import UsageError
-from lar.records.profile import Execution, Profile, ProfiledOperator, ProfileFacts, Step
+from lar.records.profile import Correction, Execution, Profile, ProfiledOperator, ProfileFacts, Step
 from lar.reports.formats import format_json
 from lar.reports.styles import STYLES, collect_report_options
-from lar.reports.styles.megengine import build, is_single, sum_pairwise
-from lar.reports.text import Screen
+from lar.reports.styles.megengine import ON_HOST, build, is_single, sum_pairwise
 from tests.engines.megengine.probe import say_with_tool
 from tests.profiles.synthetic import changed, profile_of_times, rows_in, with_facts
 
@@ -70,17 +69,6 @@ def test_the_text_is_that_of_the_tool(said_by_tool: Mapping[str, str], command: 
 @given(st.lists(st.floats(0, 1), max_size=700))
 def test_sums_have_the_last_digit_of_numpy(values: list[float]) -> None:
     assert sum_pairwise(values) == float(np.sum(values))
-
-
-def test_names_give_way_before_columns_of_the_manual(own: Profile) -> None:
-    """`out_shapes` was left out at 150 columns while names had 30."""
-    report = build(own, {"top": 5})
-    lines = report.lines_for(Screen(130))
-    assert max(map(len, lines)) <= 130
-    (paper,) = (line for line in report.text.splitlines() if "operator info" in line)
-    (narrow,) = (line for line in lines if "operator info" in line)
-    assert narrow.split() == paper.split()
-    assert any("..." in line for line in lines)
 
 
 def test_rows_stand_in_the_order_of_the_time_that_they_show() -> None:
@@ -221,6 +209,16 @@ def test_tables_have_plain_values(own: Profile) -> None:
     assert json.loads(format_json(report))["tables"][0]["rows"][0][0] == ("total device time")
 
 
+def test_layouts_in_the_engines_file_stand_behind_the_shapes() -> None:
+    def lay_out(document: Any) -> None:
+        for footprint in document["profiler"]["opr_footprint"].values():
+            footprint["in_layouts"] = [[64, "n"], None]
+
+    profile = with_change(lay_out)
+    row = rows_in(build(profile, {"top": 1, "type": ["ConvBiasForward"]}).tables[1])[0]
+    assert row["in_shapes"] == "{1,1,8,8}\n -[64,n], {16,1,3,3}, {1,16,1,1}"
+
+
 MEANS = "times, computation and memory are the mean of 2 iterations"
 TYPES = {"conv": "Convolution", "relu": "Relu"}
 TIMES = [{"conv": 900, "relu": 100}, {"conv": 30, "relu": 6}, {"conv": 20, "relu": 4}]
@@ -283,7 +281,7 @@ def test_one_iteration_of_megengine_prints_what_the_engines_file_does(own: Profi
     )
     early = changed(own.executions, step=0, warmup=True)
     steps = (Step(0, 0, 1, True), Step(1, 1, 2))
-    profile = replace(own, steps=steps, executions=(*early, *moved))
+    profile = replace(own, steps=steps, executions=(*early, *moved), correction=Correction(1.0, 9))
     for options in ({}, {"show_host": True, "top_end_key": "kern"}):
         assert build(profile, options).text == build(own, options).text
 
@@ -305,6 +303,8 @@ def test_what_onnx_runtime_does_not_tell_is_not_available() -> None:
     assert lines[1:3] == ["total device time  3.6e-05", "total host time    N/A"]
     assert "│ N/A           │ N/A     │ N/A" in lines[8]
     assert not names_of(profile, print_only="host")
+    of_host = with_facts(profile, device="cuda:0", dispatch_only=True)
+    assert lines_of(of_host)[:2] == [ON_HOST, ""]
     assert not names_of(profile, top_end_key="kern")
     copies = changed(profile.operators, type="MemcpyToHost")
     assert lines_of(replace(profile, operators=copies), copy_time=True)[3:5] == [
@@ -327,10 +327,3 @@ def test_the_engines_own_file_is_of_the_only_timed_iteration() -> None:
     assert is_single(of_one)
     assert not is_single(of_two)
     assert is_single(replace(of_two, steps=()))
-
-
-def test_totals_of_lars_own_profile_have_six_digits() -> None:
-    times = [{"conv": 500, "relu": 33}, {"conv": 541, "relu": 31}, {"conv": 520, "relu": 30}]
-    made = profile_of_times({"conv": "Conv", "relu": "Relu"}, times, step_us=900)
-    text = build(with_facts(made, lar_version="0.1.0"), {}).text
-    assert "total device time  0.000551667\n" in text

@@ -11,9 +11,7 @@ import pytest
 
 from lar.records.profile import Profile
 from lar.reports.styles.nsys import build
-from lar.reports.text import Screen
 from tests.profiles.synthetic import WORKER, small_profile, span_of
-from tests.reports.golden_files import check_golden
 from tests.reports.styles.nsys_sample import SAMPLE, profile_of_sample
 
 
@@ -25,16 +23,6 @@ def test_the_whole_sample() -> None:
     assert ranges.endswith(
         "SKIPPED: the profile does not contain NV Tools Extension (NVTX) data.\n"
     )
-
-
-def test_ranges_are_a_table() -> None:
-    spans = [
-        span_of("user_annotation", "head", 0, 3_000),
-        span_of("user_annotation", "head", 5_000, 6_000, step=1),
-        span_of("user_annotation", "tail", 6_000, 7_000, step=None, thread=0),
-    ]
-    text = build(small_profile(*spans, device="cuda0"), {}).text
-    check_golden("nsys_ranges.txt", text.split("Range Statistics (nanoseconds)\n\n")[1])
 
 
 def test_a_cpu_is_no_device() -> None:
@@ -73,18 +61,6 @@ def test_algorithms_are_of_the_computation() -> None:
     assert rows["WINOGRAD"][1:4] == ["400000", "2", "200000.0"]
     assert rows["Convolution"][1:4] == ["1000000", "2", "500000.0"]
     assert rows["CPU::Elemwise"][1:4] == ["14000", "2", "7000.0"]
-
-
-def test_calls_of_the_system_and_their_source() -> None:
-    profile = small_profile(
-        span_of("osrt", "read", 0, 999, source="strace"),
-        span_of("osrt", "read", 0, 1000, source="strace"),
-        span_of("osrt", "futex", 0, 5000, source="strace", warmup=True),
-    )
-    rows = build(profile, {}).text.split("Runtime API Statistics (nanoseconds)\n\n")[1]
-    lines = rows.splitlines()[2:4]
-    assert lines[0].split()[1:3] + lines[0].split()[-1:] == ["1000", "1", "read"]
-    assert lines[1] == "Source: strace"
 
 
 def test_calls_of_the_system_stand_apart() -> None:
@@ -160,13 +136,6 @@ def test_a_filter_chooses_by_the_names_of_operators() -> None:
     assert found == [(62.0, 1_000_000, "Convolution"), (0.9, 14_000, "Elemwise")]
 
 
-def test_order_and_top() -> None:
-    kernels = build(small_profile(), {"sort": "+total"}).tables[1]
-    assert [row[-1] for row in kernels.records] == ["Elemwise", "Convolution"]
-    (line,) = build(small_profile(), {"top": 1}).tables[1].records
-    assert line[0] == 99.1  # of all, also of those that are not shown
-
-
 def test_only_the_views_asked_for() -> None:
     report = build(small_profile(), {"view": ["os_runtime_rest", "computation"]})
     assert [table.name for table in report.tables] == ["computation"]
@@ -176,15 +145,6 @@ def test_only_the_views_asked_for() -> None:
     ]
 
 
-def test_the_median_stands_beside_the_documents_columns_where_it_is_asked_for() -> None:
-    spans = [span_of("user_annotation", "head", 0, ns) for ns in (1000, 2000, 9000)]
-    options = {"view": ["ranges"], "columns": ("median", "p90")}
-    lines = build(small_profile(*spans), options).text.splitlines()
-    assert lines[3].split()[-3:] == ["Median", "P90", "Range"]
-    assert lines[5].split()[-3:] == ["2000.0", "-", "head"]
-    assert "Median" not in build(small_profile(*spans), {}).text
-
-
 @pytest.mark.parametrize("key", ["total", "count", "average", "minimum", "maximum", "name"])
 def test_the_keys_of_sort(key: str) -> None:
     spans = [span_of("user_annotation", "even", 0, 100) for _ in range(9)]
@@ -192,22 +152,3 @@ def test_the_keys_of_sort(key: str) -> None:
     first = "even" if key in ("total", "count", "name") else "wide"
     (table,) = build(small_profile(*spans), {"view": ["ranges"], "sort": key, "top": 1}).tables
     assert [row[-1] for row in table.records] == [first]
-
-
-def test_the_document_keeps_its_columns_on_a_narrow_terminal() -> None:
-    """`Minimum` was left out at 80 columns while a name of 17 letters had room to spare."""
-    name = "[CPU memcpy HtoH]"
-    copies = [span_of("memcpy", name, 0, ns, size_bytes=9) for ns in (1_000_001, 10_000_000)]
-    profile = small_profile(*copies)
-
-    def lines_for(width: int) -> list[list[str]]:
-        lines = build(profile, {"view": ["memory_time"]}).lines_for(Screen(width))
-        assert max(map(len, lines)) <= width
-        return [lines[3].split(), lines[5].split()]
-
-    header, row = lines_for(79)
-    assert header[-3:] == ["Minimum", "Maximum", "Name"]
-    assert " ".join(row[-3:]) == "[CPU me... HtoH]"
-    header, row = lines_for(70)  # what follows from the others goes then
-    assert header == ["Time(%)", "Total", "Time", "Operations", "Minimum", "Maximum", "Name"]
-    assert row[-2:] == ["memcpy", "HtoH]"]

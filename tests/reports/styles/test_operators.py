@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,14 +14,15 @@ from lar.engines.advice import site_of
 from lar.profiles.costs import fit_to_plain
 from lar.profiles.rows import rows_of
 from lar.profiles.times import use_of
-from lar.records.profile import Cost, Profile, ProfiledOperator, TensorFact, ThreadUse
+from lar.records.profile import Cost, CounterSample, Profile, TensorFact, ThreadUse
 from lar.reports.html import format_html
 from lar.reports.model import Plot
-from lar.reports.profile_plots import plots_of
+from lar.reports.profile_plots import plot_points, plots_of
 from lar.reports.styles.operators import build, describe_balance, summary_lines
 from tests.profiles.layers import PEAK, profile_of_layers
 from tests.profiles.synthetic import operator_of, profile_of_times, rows_in, with_facts
 from tests.refusals import refused
+from tests.tables import each_row
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +41,7 @@ def test_text_has_the_first_rows_and_files_have_all(profile: Profile) -> None:
     cut = build(profile, {"top": 3})
     assert len(cut.tables[0].rows) == 3
     assert f"({len(profile.operators) - 3} more: --top 0 shows all)" in cut.text
+    assert "\n(4 more: --top 0 shows all)\n" in build(profile_of_layers(layers=6), {}).text
 
 
 def test_rows_are_sorted_and_filtered(profile: Profile) -> None:
@@ -56,7 +59,9 @@ def test_what_makes_a_row(profile: Profile, group: str) -> None:
 
 
 def test_a_profile_without_iterations_is_refused(profile: Profile) -> None:
-    refused("no timed iterations", build, replace(profile, steps=(), executions=()), {})
+    nothing = replace(profile, steps=(), executions=())
+    refused("no timed iterations", build, nothing, {})
+    assert summary_lines(nothing) == []
 
 
 def plot_of(profile: Profile, title: str) -> Plot:
@@ -81,6 +86,19 @@ def test_the_memory_of_tensors_is_a_curve(profile: Profile) -> None:
         held += each.size_bytes
         most = max(most, held)
     assert max(size for _, size in figures["points"]) == pytest.approx(most / 2**20, abs=1e-4)
+
+
+def test_a_curve_of_many_points_keeps_the_largest_of_neighbours(profile: Profile) -> None:
+    counters = tuple(CounterSample("rss", at, float(at % 7 << 20)) for at in range(2001))
+    plot = plot_of(replace(profile, counters=counters), "Resident memory of the process")
+    sizes = [max(it % 7 for it in range(at, at + 3)) for at in range(0, 2001, 3)]
+    assert [size for _, size in plot.figures["points"]] == sizes
+
+
+def test_of_many_iterations_some_are_drawn_evenly() -> None:
+    (lane,) = plot_points({"a": [(float(at), 1.0, 0) for at in range(6001)]}).figures["lanes"]
+    assert [at for at, *_ in lane["points"]] == [*range(0, 6001, 3)]
+    assert lane["total"] == 6001
 
 
 def test_the_page_saves_a_trace_of_some_iterations(profile: Profile) -> None:
@@ -112,6 +130,7 @@ def test_the_plain_time_comes_first() -> None:
     assert said(profile)["time"] == "21.0 us an iteration (median of 3 without the profiler)"
     assert said(profile)["trust"].startswith("Profiling adds 14.3%: an iteration took 24.0 us")
     assert [*said(profile)] == ["time", "slowest", "try", "trust"]
+    assert said(profile)["slowest"] == "Conv conv, 75% of the operators' time"
 
 
 def test_without_a_plain_run_the_profiled_time_is_named_as_such() -> None:
@@ -123,25 +142,14 @@ def test_a_disturbed_plain_run_is_named_as_such() -> None:
     assert said(profile)["time"].endswith("(median of 3 without the profiler, disturbed)")
 
 
-def test_the_slowest_has_its_bounds_part_by_part() -> None:
-    small = operator_of("a", "Conv", flops=1000, size_bytes=100)
-    large = operator_of("b", "Conv", flops=int(PEAK.flops_per_second * 15e-6), size_bytes=100)
-    made = profile_of_times({"a": "Conv", "b": "Conv"}, [{"a": 5, "b": 15}] * 3, step_us=24)
-    assert said(with_facts(replace(made, operators=(small, large)), peak=PEAK))["slowest"] == (
-        "Conv, 100% of the operators' time in 2 operators, above all b (75%); of its time "
-        "75% is bound by computing, 25% is far from both roofs"
-    )
-
-
-def test_a_layout_that_others_do_not_have_is_the_cause() -> None:
-    def conv(name: str, layout: str) -> ProfiledOperator:
-        fact = TensorFact((1, 8, 4, 4), "float32", layout)
-        return operator_of(name, "Conv", flops=1000, size_bytes=100, inputs=(fact,))
-
+@each_row("reports/styles/cases/causes of slow operators")
+def test_a_layout_that_others_do_not_have_is_the_cause(layouts: list[str], cause: str) -> None:
     made = profile_of_times({"a": "Conv", "b": "Conv"}, [{"a": 15, "b": 5}] * 3, step_us=24)
-    operators = (conv("a", "NCHW"), conv("b", "NCHW16c"))
-    profile = with_facts(replace(made, operators=operators), peak=PEAK)
-    assert said(profile)["slowest"].endswith("a runs in NCHW (8 input channels), others in NCHW16c")
+    work: dict[str, Any] = {"flops": 1000, "size_bytes": 100, "algorithm": "GEMM"}
+    facts = (TensorFact((1, 8, 4, 4), "float32", layout) for layout in layouts)
+    convs = [operator_of(name, "Conv", inputs=(next(facts),), **work) for name in "ab"]
+    profile = with_facts(replace(made, operators=tuple(convs)), peak=PEAK)
+    assert said(profile)["slowest"].endswith(f"far from both roofs; {cause}")
 
 
 def test_times_of_the_host_alone_are_said_to_be_that() -> None:

@@ -204,23 +204,6 @@ def test_a_range_around_several_steps_counts_within_them(profile: Profile) -> No
     assert figures_of(profile, "overview")["PythonUserDefined"] == (4_000_000, 100)
 
 
-def test_algorithms_stand_below_the_computation() -> None:
-    rows = [*cells_of(profile_of_layers(), "operator")]
-    place = next(place for place, row in enumerate(rows) if row.level == 2)
-    assert rows[place].name == "IM2COL:X86_F32:192"
-    assert rows[place - 1].name == "Convolution compute"
-    assert rows[place].cells == ((*rows[place - 1].cells[0][:4], "100.00"), ("-",) * 5)
-
-
-def test_copies_are_those_of_the_host_the_phases_and_the_operators() -> None:
-    profile = profile_of_layers()
-    at = profile.timed_steps()[0].start_ns / 1000
-    copy = span_of("memcpy", "[CPU memcpy HtoH]", at, at + 9, step=1)
-    profile = replace(profile, spans=(*profile.spans, copy))
-    copies = ["[CPU memcpy HtoH]", "InputCopy", "RelayoutFormat", "OutputCopy"]
-    assert names_of(profile, "memory") == copies
-
-
 def test_times_are_in_the_unit_asked_for(profile: Profile) -> None:
     # Two executions of two convolutions, of 40 us each.
     for unit, total in {"s": "0.00", "ms": "0.16", "us": "160.00", "ns": "160000.00"}.items():
