@@ -97,20 +97,17 @@ def steps_to(node: Node) -> Steps:
     If an activation is folded into a range of integers that begins at 0, this activation is a step
     too.
     """
-    if not is_quantized(node):
+    if node.tensor is None or node.tensor.quantization is None:
         return node.steps
     steps = node.parents[0].steps if is_quantizing(node) else node.steps
-    if node.tensor is None or not begins_at_zero(node.tensor) or steps[-1] in ("relu", "relu6"):
+    _, lowest = bits_of(node.tensor.dtype)
+    # No integer stands for a negative number.
+    begins_at_zero = {*node.tensor.quantization.zero_point} == {lowest}
+    if not begins_at_zero or steps[-1] in ("relu", "relu6"):
         return steps
     if steps[0] in HEAVY:
         return (*steps, "relu")
     return (*steps, UNKNOWN) if steps[-1] in SUMS else steps
-
-
-def begins_at_zero(tensor: DumpedTensor) -> bool:
-    """Return whether no integer of a tensor's type stands for a negative number."""
-    _, lowest = bits_of(tensor.dtype)
-    return tensor.quantization is not None and set(tensor.quantization.zero_point) == {lowest}
 
 
 def bits_of(dtype: str) -> tuple[int, int]:
@@ -283,10 +280,11 @@ class Matching:
 
     def class_of(self, node: Node) -> Any:
         """Return the class of a node: the facts that must be equal in two nodes that are twins."""
-        signature, run = self.signatures[node], node.tensor.run if node.tensor else 0
+        assert node.tensor
+        signature = self.signatures[node]
         is_input = node.is_input and not self.without_operators
         branches = () if self.without_operators else branches_of(node)
-        return signature.shape, signature.family, is_input, run, branches
+        return signature.shape, signature.family, is_input, node.tensor.run, branches
 
     def by_class(self, nodes: Iterable[Node]) -> dict[Any, list[Node]]:
         """Return the nodes that were not matched by their names, grouped by class."""
@@ -400,7 +398,7 @@ class Matching:
     def find_apart(self) -> set[Node]:
         """Return the nodes with unique names; empty if the two sides share too few names."""
         shared = self.names[0].keys() & self.names[1].keys()
-        if not len(shared) >= SHARED * min(map(len, self.names)) > 0:
+        if len(shared) < SHARED * min(map(len, self.names)):
             return set()
         return {*self.names[0].values(), *self.names[1].values()}
 
@@ -428,8 +426,7 @@ class Matching:
             each: self.scores(nodes, self.unnamed[1].get(each, []))
             for each, nodes in self.unnamed[0].items()
         }
-        columns = np.arange(len(self.expected) + 1)
-        best = np.zeros(columns.size)
+        best = np.zeros(len(self.expected) + 1)
         choices = []
         for node in self.actual:
             if node in self.named:
@@ -441,11 +438,11 @@ class Matching:
             row[after] = np.maximum(row[after], joined)
             row = np.maximum.accumulate(row)
             # For each column: the column of this tensor's twin in the best alignment so far, or 0.
-            taken = np.zeros(columns.size, int)
+            taken = np.zeros(best.size, int)
             taken[after[joined == row[after]]] = after[joined == row[after]]
             taken = np.maximum.accumulate(taken)
             taken[row[taken] < row] = 0
-            choices.append(taken.astype(np.min_scalar_type(columns.size)))
+            choices.append(taken.astype(np.min_scalar_type(best.size)))
             best = row
         column = len(self.expected)
         for node, choice in zip(reversed(self.actual), reversed(choices), strict=True):
@@ -641,9 +638,8 @@ def kind_of_name(name: str) -> str:
 
 def counting_kind(names: Collection[str]) -> str:
     """Return the form that most names of a side have, such as `var#`; empty if no form prevails."""
-    kinds = Counter(map(kind_of_name, names))
-    kind, count = kinds.most_common(1)[0] if kinds else ("", 0)
-    return kind if count > 1 and count >= MOST * len(names) else ""
+    kinds = Counter(map(kind_of_name, names)).items()
+    return next((it for it, count in kinds if count > 1 and count >= MOST * len(names)), "")
 
 
 # The largest number of tensors that are read because the other side has their names elsewhere.
@@ -701,7 +697,7 @@ def match(actual: Graph, expected: Graph, values: tuple[Values, Values]) -> Twin
     constants.match_names()
     for pair in pairs:
         constants.match_places(pair.actual, pair.expected)
-    twins = {node for pair in pairs for node in pair[:2]}
+    twins = {node for pair in pairs for node in (pair.actual, pair.expected)}
     for pair in pairs if not actual.dump.excerpts else ():
         constants.match_values(pair, twins)
     return Twins(pairs, constants.pairs, matching.originals)
@@ -817,7 +813,7 @@ class Constants:
         """
         sides = [
             [tensor for key in parameters_of(node, twins) if (tensor := self.free(side, key))]
-            for side, node in enumerate(pair[:2])
+            for side, node in enumerate((pair.actual, pair.expected))
         ]
         left, lonely = list(sides[1]), list[DumpedTensor]()
         for one in sides[0] if left else ():

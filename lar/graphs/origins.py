@@ -62,7 +62,7 @@ def name_origins(
     `origin` stays empty for tensors and operators that the engine did not change. `moves` are the
     types (in lower case) of operators that only move or cast data.
     """
-    if not model or not index.operators:
+    if not model:
         return index
     return Alignment(index, ModelGraph(model, index), moves).named_index()
 
@@ -119,7 +119,7 @@ class ModelGraph:
         while waiting and len(reached) < len(sources) + MOST_COVERED:
             operator = self.operators[heappop(waiting)]
             taken = [name for name in operator.inputs if name in self.data]
-            if not taken or not reached.keys() >= {*taken}:
+            if not reached.keys() >= {*taken}:
                 continue
             for output in operator.outputs:
                 if output not in self.data or output in reached:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +15,11 @@ from hypothesis import strategies as st
 
 from lar.cli.main import main
 from lar.datasets import items as items_module
-from lar.datasets.classes import Labels, read_labels
+from lar.datasets.classes import Labels, find_classes, read_labels
 from lar.datasets.items import is_one_run, items_in, shape_in, stack_in
 from lar.errors import UsageError
 from lar.records.run import TensorInfo
+from tests.inputs.test_feed import infos_in
 from tests.known import known
 from tests.refusals import refused
 from tests.tables import each_row
@@ -180,6 +183,27 @@ def stack_of(items: int) -> bytes:
     file = io.BytesIO()
     np.savez_compressed(file, a=np.zeros((items, 3), np.float32), b=np.ones(items, np.int8))
     return file.getvalue()
+
+
+@each_row("datasets/items/runs")
+def test_a_stack_holds_one_run_or_many_items(
+    tmp_path: Path, texts: str, arrays: dict[str, Any], infos: str, is_one: bool
+) -> None:
+    for name, shapes in arrays.items():
+        if name.endswith(".npy"):
+            np.save(tmp_path / name, np.zeros(shapes, np.int8))
+        else:
+            np.savez(tmp_path / name, **{key: np.zeros(it) for key, it in shapes.items()})
+    placed = [re.sub(r"\w+\.np", lambda it: f"{tmp_path}/{it[0]}", text) for text in texts.split()]
+    assert is_one_run(placed, infos_in(infos)) == is_one
+
+
+@each_row("datasets/items/scores")
+def test_the_classes_of_an_item_are_those_with_the_highest_scores(
+    output: Any, classes: list[int], scores: list[float]
+) -> None:
+    found = find_classes(output if isinstance(output, str) else np.array(output))
+    assert [*map(list, found)] == [classes, scores]
 
 
 STACK = stack_of(4)

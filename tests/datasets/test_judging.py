@@ -64,6 +64,8 @@ def test_the_error_is_that_of_megengines_assertion(
 ) -> None:
     pair = (np.array([actual], np.float32), np.array([expected], np.float32))
     assert errors_of(*pair)[0] == pytest.approx(error)
+    assert not verdict_of(*pair, error * 0.999).passed
+    assert verdict_of(*pair, float(errors_of(*pair)[0])).passed
 
 
 def test_nan_and_infinity_equal_themselves_alone() -> None:
@@ -86,6 +88,25 @@ def test_another_type_or_shape_is_told(output: Any, told: str) -> None:
     verdict = verdict_of(output, np.zeros(3, np.float32))
     assert not verdict.passed
     assert (verdict.actual, verdict.expected) == (told, "float32{3}")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wanted", "passed"),
+    [("float64", "float32", True), ("float64", "int32", False), ("int32", "float32", False)],
+)
+def test_an_exact_engine_may_give_wider_floats(dtype: str, wanted: str, passed: bool) -> None:
+    outputs = {"a": np.zeros(2), "y": np.ones(3, dtype)}
+    expected = Expected(file="", id=1)
+    verdict = judge(expected, np.ones(3, wanted), outputs, is_exact=True)
+    assert (verdict.passed, verdict.output, verdict.limit) == (passed, "y", 0.001)
+    assert not judge(expected, np.ones(3, np.float16), outputs).passed
+    assert not judge(expected, np.ones(3, np.float16), {"a": 0, "y": "map"}, is_exact=True).passed
+
+
+def test_texts_are_equal_or_not() -> None:
+    pair = (np.array([text], object) for text in "ab")
+    assert errors_of(*pair).tolist() == [np.inf]
+    assert verdict_of(np.array(["a"], object), np.array(["a"], object), 0.0).error == 0
 
 
 def make_judge(tmp_path: Path, *, raises: bool) -> tuple[Judge, list[Any], list[str]]:

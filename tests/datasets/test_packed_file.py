@@ -67,7 +67,17 @@ def test_a_wrong_count_is_refused(tmp_path: Path, count: int) -> None:
     path = tmp_path / "a.mdl"
     parts = [new_graph(b"model"), new_graph(b"first"), new_graph(b"second")]
     path.write_bytes(b"mgbtest0" + struct.pack("<I", count) + b"".join(parts))
-    refused(f"its header counts {count} testcases, it holds 2", graphs_in, str(path))
+    what = "the file is cut short" if count > 2 else "its testcases are damaged"
+    problem = f"{path}: {what}: its header counts {count} testcases, it holds 2"
+    assert refused("", graphs_in, str(path)).message == problem
+
+
+def test_a_header_alone_is_a_file_cut_short(tmp_path: Path) -> None:
+    path = tmp_path / "a.mdl"
+    path.write_bytes(b"mgbtest0" + struct.pack("<I", 3))
+    refused("cut short: its header counts 3 testcases, it holds 0$", graphs_in, str(path))
+    path.write_bytes(b"mgbtest0" + bytes(3))
+    assert refused("", graphs_in, str(path)).message == f"{path}: the file is cut short"
 
 
 def test_weights_larger_than_any_file_are_refused(tmp_path: Path) -> None:

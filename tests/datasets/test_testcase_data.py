@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lar.datasets.testcase_data import feed_datum
-from lar.errors import UsageError
 from lar.inputs.feed import Feed
-from lar.records.run import ImageSettings, Packing, RunSpec, TensorInfo
+from lar.records.run import ImageSettings, Packing, RunSpec, TensorInfo, format_shape
+from tests.inputs.test_feed import infos_in
+from tests.refusals import refused
 from tests.tables import each_row
 
 INPUTS = Path(__file__).resolve().parents[2] / "inputs"
@@ -51,14 +52,6 @@ def test_each_testcase_draws_its_own_numbers() -> None:
     assert not np.array_equal(first.arrays["a"], second.arrays["a"])
 
 
-@pytest.mark.parametrize(
-    ("text", "shape"),
-    [("a:#rand(0,1,4,3)", (4, 3)), ("#rand(0,1,4,...)", (4, 3)), ("#rand(0,1,...)", (1, 3))],
-)
-def test_a_random_value_may_have_a_shape(text: str, shape: tuple[int, ...]) -> None:
-    assert feed(text, FLOATS).arrays["a"].shape == shape
-
-
 def test_files_and_random_values_go_together() -> None:
     fed = feed("b:#rand(0,255);a:[[1.5,2,3]]".replace("[[", "[").replace("]]", "]"), FLOATS, BYTES)
     assert list(fed.arrays) == ["a", "b"]
@@ -90,9 +83,24 @@ def test_the_data_is_repeated_and_transformed() -> None:
     np.testing.assert_allclose(array[1], (cat / np.std(cat))[0], rtol=1e-5)
 
 
+@pytest.fixture
+def in_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(INPUTS)
+
+
 @each_row("datasets/testcase_data/wrong")
-def test_what_is_wrong_is_told_in_one_line(text: str, options: dict[str, Any], words: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        feed(text, FLOATS, TensorInfo(name="b", dtype="uint8", shape=(2, 3)), **options)
-    assert words in caught.value.message
-    assert "\n" not in caught.value.message
+@pytest.mark.usefixtures("in_inputs")
+def test_what_is_wrong_is_told_in_one_line(
+    text: str, infos: str, options: dict[str, Any], message: str, hint: str
+) -> None:
+    error = refused("", feed, text, *infos_in(infos), **options)
+    assert (error.message, error.hint) == (message, hint)
+
+
+@each_row("datasets/testcase_data/fed")
+@pytest.mark.usefixtures("in_inputs")
+def test_what_is_given_is_fed(
+    text: str, infos: str, options: dict[str, Any], fed: list[str]
+) -> None:
+    found = feed(text, *infos_in(infos), **options)
+    assert [f"{it.name} {format_shape(it.shape)} {it.source}" for it in found.fed] == fed

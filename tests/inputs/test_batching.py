@@ -1,48 +1,48 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
 
 from lar.errors import UsageError
-from lar.inputs.feed import repeat_batch, repeat_batches
-from lar.records.run import FedInput, TensorInfo
+from lar.inputs.feed import repeat_batch, repeat_batches, without_batch
+from lar.records.run import FedInput, TensorInfo, format_shape
+from tests.inputs.test_feed import infos_in
 from tests.refusals import refused
-
-FREE = TensorInfo(name="data", dtype="float32", shape=(1, 2), resizable=True)
+from tests.tables import each_row
 
 
 @pytest.mark.parametrize("size", [2, 3, 7])
 def test_the_items_are_fed_over_and_over(size: int) -> None:
     array = np.array([[0, 1], [2, 3]], np.float32)
-    repeated = repeat_batch(array, FREE, size, is_generated=False)
+    (info,) = infos_in("data float32 1x2 resizable")
+    repeated = repeat_batch(array, info, size, is_generated=False)
     assert repeated.shape == (size, 2)
     assert repeated.flags.c_contiguous
     for index, item in enumerate(repeated):
         np.testing.assert_array_equal(item, array[index % 2])
 
 
-def test_items_that_are_fed_are_not_left_out() -> None:
-    array = np.array([[0, 1], [2, 3]], np.float32)
-    with pytest.raises(UsageError, match="--batch-size 1: input data is fed 2 items") as caught:
-        repeat_batch(array, FREE, 1, is_generated=False)
-    assert "give 2 or more" in caught.value.hint
-    np.testing.assert_array_equal(repeat_batch(array, FREE, 1, is_generated=True), array[:1])
-
-
-def test_what_is_generated_is_known_from_what_is_fed() -> None:
-    fed = FedInput(name="data", dtype="float32", shape=(2, 2), source="", generated=True)
-    arrays = {"data": np.zeros((2, 2), np.float32)}
-    repeated, _ = repeat_batches(arrays, [fed], [FREE], 1)
-    assert repeated["data"].shape == (1, 2)
-    refused("is fed 2 items", repeat_batches, arrays, [replace(fed, generated=False)], [FREE], 1)
-
-
-def test_the_result_tells_the_shape_that_was_fed() -> None:
-    fed = FedInput(name="data", dtype="float32", shape=(1, 2), source="a.npy")
-    arrays, (told,) = repeat_batches({"data": np.zeros((1, 2), np.float32)}, [fed], [FREE], 5)
-    assert arrays["data"].shape == told.shape == (5, 2)
+@each_row("inputs/batching/batches")
+def test_a_batch_is_made_of_items_or_refused(
+    infos: str, shapes: dict[str, list[int]], generated: str, size: int, found: str
+) -> None:
+    """What the result tells is what is fed."""
+    inputs = infos_in(infos)
+    arrays = {name: np.arange(prod(it), dtype="f4").reshape(it) for name, it in shapes.items()}
+    fed = [
+        FedInput(name=name, dtype="f4", shape=it.shape, source="", generated=name in generated)
+        for name, it in arrays.items()
+    ]
+    try:
+        repeated, records = repeat_batches(arrays, fed, inputs, size)
+    except UsageError as error:
+        told = f"{error.message}; {error.hint}"
+    else:
+        assert [each.shape for each in records] == [it.shape for it in repeated.values()]
+        told = "; ".join(f"{name} {format_shape(it.shape)}" for name, it in repeated.items())
+    assert told == found
 
 
 def test_a_sequence_has_no_batch() -> None:
@@ -51,37 +51,7 @@ def test_a_sequence_has_no_batch() -> None:
     refused("input s takes no batch", repeat_batches, arrays, [], [info], 2)
 
 
-@pytest.mark.parametrize("shape", [(1, 2), ()])
-def test_a_batch_that_is_fixed_is_refused(shape: tuple[int, ...]) -> None:
-    info = TensorInfo(name="data", dtype="float32", shape=shape)
-    with pytest.raises(UsageError, match="--batch-size 4: input data takes"):
-        repeat_batch(np.zeros(shape, np.float32), info, 4, is_generated=False)
-
-
-def test_inputs_without_a_batch_in_common_are_refused() -> None:
-    infos = [
-        TensorInfo(name=name, dtype="float32", shape=shape, resizable=True)
-        for name, shape in (("a", (2, 3)), ("b", (3, 4)))
-    ]
-    arrays = {info.name: np.zeros([size or 1 for size in info.shape], "f4") for info in infos}
-    with pytest.raises(UsageError, match=r"--batch-size 6: .* no batch in common: a 2, b 3"):
-        repeat_batches(arrays, [], infos, 6)
-
-
-def test_any_size_of_batch_goes_with_a_fixed_one() -> None:
-    infos = [
-        TensorInfo(name="a", dtype="float32", shape=(None, 3)),
-        TensorInfo(name="b", dtype="float32", shape=(2, 4)),
-    ]
-    arrays = {"a": np.zeros((1, 3), np.float32), "b": np.zeros((2, 4), np.float32)}
-    repeated, _ = repeat_batches(arrays, [], infos, 2)
-    assert [array.shape for array in repeated.values()] == [(2, 3), (2, 4)]
-
-
-def test_a_batch_on_another_axis_is_refused_and_fixed_inputs_stay() -> None:
-    info = TensorInfo(name="x", dtype="float32", shape=(None, None), axes=("seq", "batch"))
-    arrays = {"x": np.zeros((1, 1), "f4"), "t": np.zeros((7, 5), "f4")}
-    refused("input x has its batch on axis 1", repeat_batches, arrays, [], [info], 4)
-    infos = [replace(info, axes=()), TensorInfo(name="t", dtype="float32", shape=(7, 5))]
-    repeated, _ = repeat_batches(arrays, [], infos, 4)
-    assert [array.shape for array in repeated.values()] == [(4, 1), (7, 5)]
+def test_fewer_items_than_a_fixed_batch_may_be_given() -> None:
+    infos = infos_in("a float32 4x3; b float32 2x4; c float32 -")
+    assert [it.shape for it in without_batch(infos, 4)] == [(None, 3), (2, 4), ()]
+    assert without_batch(infos, None) == infos

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,7 +17,7 @@ from lar.errors import UsageError
 from lar.inputs import feed as feed_module
 from lar.inputs.feed import Feed, feed_of
 from lar.inputs.grammar import PathItem
-from lar.records.run import FedInput, ImageSettings, RunSpec, TensorInfo
+from lar.records.run import FedInput, ImageSettings, RunSpec, TensorInfo, format_shape
 from tests.refusals import refused
 from tests.tables import each_row
 
@@ -150,38 +151,66 @@ def test_numbers_that_are_not_finite_are_warned_of() -> None:
     assert result.warnings == ("--input: a.npy: 2 of 3 values are NaN or infinite",)
 
 
-def test_names_are_checked() -> None:
-    np.save("a.npy", np.zeros((1, 3), np.float32))
-    two = (vector("a"), vector("b"))
-    error = refusal("c:a.npy", infos=two)
-    assert (error.message, error.hint) == (
-        "--input: a.npy: the model has no input 'c'",
-        "its inputs are a, b",
-    )
-    assert "does not say which" in refusal("a.npy", infos=two).message
-    assert "two items feed a" in refusal("a:a.npy;a:[1,2,3]", infos=two).message
-    missing = refused("--input: nothing feeds b", feed, "a:a.npy", infos=two, generates=False)
-    assert missing.hint == "b:{1,3} generates data that fits"
-    assert "no inputs" in refusal("a.npy", infos=()).message
-    assert feed("a.npy;b:{1,3}", infos=(vector("data"), vector("b"))).fed[0].source == "a.npy"
-    assert feed("a:a.npy", "b:[1,2,3]", infos=two).fed[1].source == "[1,2,3]"
+def infos_in(text: str) -> list[TensorInfo]:
+    """Inputs such as `a float32 1x?xn optional; b int64 -`, whose axes may have names."""
+    found = []
+    for part in text.split("; ") if text else ():
+        name, dtype, sizes, *facts = part.split()
+        axes = re.findall(r"[^x]+", sizes.strip("-"))
+        found.append(
+            TensorInfo(
+                name=name,
+                dtype=dtype,
+                shape=tuple(int(axis) if axis.isdecimal() else None for axis in axes),
+                axes=tuple("" if axis == "?" or axis.isdecimal() else axis for axis in axes),
+                **dict.fromkeys(facts, True),
+            )
+        )
+    return found
 
 
-@each_row("inputs/feed/shapes")
-def test_shapes_are_checked(shape: list[int], problem: str) -> None:
-    np.save("a.npy", np.zeros(shape, np.float32))
-    assert problem in refusal("a.npy").message
+@pytest.fixture
+def files() -> None:
+    """Arrays and images of some shapes and types."""
+    for dtype in ("float32", "float64", "int64", "bool", "complex64", "str"):
+        np.save(f"{dtype}.npy", np.zeros((1, 3), dtype))
+    for shape in ((2, 3, 9, 9), (0, 3, 9, 9), (1, 3, 4, 5), (3, 3), (1, 3, 0, 5), (3, 4, 5)):
+        np.save(f"{'x'.join(map(str, shape))}.npy", np.zeros(shape, np.float32))
+    row = np.array([[1, 2, 3]], np.float32)
+    np.savez("x.npz", row)
+    np.savez("ab.npz", a=row, b=row.astype(np.int64))
+    for name, told in {"x": "", "input_1": "", "input_2": "", "named": "b"}.items():
+        proto = numpy_helper.from_array(row, told)
+        Path(f"{name}.pb").write_bytes(proto.SerializeToString())
+    Path("x.bin").write_bytes(row.tobytes())
+    cv2.imwrite("cat.png", np.arange(216, dtype=np.uint8).reshape(8, 9, 3))
+    Path("cat.pgm").write_bytes(b"P5 5 4 255\n" + bytes(20))
+    Path("set").mkdir()
+    Path("set/input_0.pb").write_bytes(proto.SerializeToString())
 
 
-def test_a_resizable_input_fixes_rank_and_channels() -> None:
-    np.save("a.npy", np.zeros((2, 3, 9, 9), np.float32))
-    feed("a.npy", infos=(FREE_IMAGE,))
-    np.save("none.npy", np.zeros((0, 3, 9, 9), np.float32))
-    assert "an axis of 0" in refusal("none.npy", infos=(FREE_IMAGE,)).message
-    last = TensorInfo(name="x", dtype="float32", shape=(1, 6, 5, 3), resizable=True)
-    assert "axis 3 must be 3" in refusal("a.npy", infos=(last,)).message
-    assert "axes" in refusal("a.npy", infos=(vector(),)).message
-    feed("a.npy", infos=(TensorInfo(name="x", dtype="float32", shape=(None, 3, None, None)),))
+@each_row("inputs/feed/refused")
+@pytest.mark.usefixtures("files")
+def test_what_does_not_fit_is_refused_with_a_hint(
+    texts: list[str], infos: str, settings: dict[str, Any], message: str, hint: str
+) -> None:
+    if "shape" in settings:
+        spec = replace(spec_with(), shape=settings["shape"])
+        error = refused("", feed_of, texts, infos_in(infos), spec)
+    else:
+        error = refused("", feed, *texts, infos=infos_in(infos), **settings)
+    assert (error.message, error.hint) == (message, hint)
+
+
+@each_row("inputs/feed/fed")
+@pytest.mark.usefixtures("files")
+def test_what_fits_is_fed(
+    texts: list[str], infos: str, shape: dict[str, int], told: list[str], warnings: list[str]
+) -> None:
+    spec = replace(spec_with(), shape=shape)
+    result = feed_of(texts, infos_in(infos), spec)
+    found = [f"{it.name} {it.dtype} {format_shape(it.shape)} {it.source}" for it in result.fed]
+    assert (found, [*result.warnings, *result.guessed]) == (told, warnings)
 
 
 def test_named_arrays_of_a_file_go_by_their_names() -> None:
@@ -215,17 +244,6 @@ def test_one_unnamed_array_of_a_file_feeds_the_only_input() -> None:
     assert feed("data:x.json", infos=(vector(),)).warnings == ()
 
 
-def test_onnx_tensors_go_by_name_then_position() -> None:
-    two = (vector("a"), vector("b"))
-    proto = numpy_helper.from_array(np.zeros((1, 3), np.float32), "").SerializeToString()
-    Path("input_1.pb").write_bytes(proto)
-    Path("x.pb").write_bytes(proto)
-    assert feed("input_1.pb;a:x.pb", infos=two).fed[1].source == "input_1.pb"
-    assert "does not say which" in refusal("x.pb", infos=two).message
-    assert "number 1" in refusal("input_1.pb", infos=two[:1]).message
-    feed("x.pb", infos=two[:1])
-
-
 def test_raw_bytes_take_the_dtype_and_shape_of_the_model() -> None:
     VALUES.tofile("x.bin")
     np.testing.assert_array_equal(feed("x.bin").arrays["data"], VALUES)
@@ -248,21 +266,6 @@ def test_an_image_of_the_models_form_needs_no_flags() -> None:
     np.testing.assert_array_equal(turned[0], pixels[..., ::-1].transpose(2, 0, 1))
 
 
-def test_an_image_of_another_form_names_the_flags() -> None:
-    cv2.imwrite("cat.png", np.zeros((8, 9, 3), np.uint8))
-    error = refusal("cat.png")
-    assert error.message == (
-        "--input: cat.png: is an image of uint8 {1,8,9,3}, input data takes float32 {1,3,4,5}"
-    )
-    for flag in ("--input-layout nchw", "--resize 4x5", "--mean", "--scale", "--bgr", "--rgb"):
-        assert flag in error.hint
-    assert "--resize 4x5" in refusal("cat.png", layout="nchw").hint
-    assert "add --input-layout nchw" in refusal("cat.png", layout="nhwc", size=(4, 5)).hint
-    assert "4 axes" in refusal("cat.png", infos=(vector(),)).hint
-    feed("cat.png", layout="nchw", size=(4, 5))
-    feed("cat.png", layout="nchw", infos=(FREE_IMAGE,))
-
-
 def test_a_gray_image_is_no_colour_image() -> None:
     Path("cat.pgm").write_bytes(b"P5 5 4 255\n" + bytes(20))
     assert "has 1 channel" in refusal("cat.pgm").message
@@ -283,18 +286,6 @@ def test_image_settings_leave_other_inputs_alone() -> None:
     only = feed("mask:mask.npy", "sizes:[1,2,3]", infos=(mask, sizes), mean=(1.0,))
     np.testing.assert_allclose(only.arrays["mask"], VALUES - 1)
     assert only.arrays["sizes"].tolist() == [[1, 2, 3]]
-
-
-def test_image_settings_without_an_image_are_refused() -> None:
-    for texts in ((), ("data:{1,3}",), ("[1,2,3]",)):
-        error = refusal(*texts, infos=(vector(),), scale=(2.0,))
-        assert error.message.startswith("--scale: the flag changes images")
-
-
-def test_a_dtype_that_numpy_lacks_is_refused() -> None:
-    info = TensorInfo(name="data", dtype="int4", shape=(1,))
-    for texts in ((), ("1",), ("{1}",)):
-        assert "int4, which lar cannot feed" in refusal(*texts, infos=(info,)).message
 
 
 def test_libraries_are_imported_only_by_the_reader_that_needs_them() -> None:

@@ -102,9 +102,17 @@ def test_a_jpeg_of_very_many_scans_is_not_decoded(tmp_path: Path) -> None:
     data = cv2.imencode(".jpg", np.zeros((8, 8, 3), np.uint8), flags)[1].tobytes()
     assert read_bytes(data, tmp_path / "a.jpg").array.shape == (1, 8, 8, 3)
     place = data.rindex(b"\xff\xda")
-    more = data[:place] + data[place:-2] * 100 + data[-2:]
-    scans = more.count(b"\xff\xda")
-    refused(f"has {scans} scans; at most 100", read_bytes, more, tmp_path / "b.jpg")
+    begin, last, end = data[:place], data[place:-2], data[-2:]
+    count = 100 - begin.count(b"\xff\xda")
+    assert read_bytes(begin + last * count + end, tmp_path / "b.jpg").array.shape == (1, 8, 8, 3)
+    more = begin + last * (count + 1) + end
+    refused("has 101 scans; at most 100", read_bytes, more, tmp_path / "b.jpg")
+
+
+def test_a_bmp_with_the_header_of_os_2_is_read(tmp_path: Path) -> None:
+    header = struct.pack("<2sI4xI IHHHH", b"BM", 34, 26, 12, 2, 1, 1, 24)
+    image = read_bytes(header + bytes(range(8)), tmp_path / "a.bmp").array
+    assert image.tolist() == [[[[0, 1, 2], [3, 4, 5]]]]
 
 
 def test_a_size_that_the_file_cannot_hold_is_not_allocated(tmp_path: Path) -> None:
@@ -116,6 +124,10 @@ def test_a_size_that_the_file_cannot_hold_is_not_allocated(tmp_path: Path) -> No
     two_frames = jpeg[:-2] + small + jpeg[-2:]
     for data, name in ((jpeg, "a.jpg"), (two_frames, "b.jpg"), (png, "a.png")):
         refused("truncated or broken", read_bytes, bytes(data), tmp_path / name)
+    for marker in range(0xC0, 0xD0):  # of these, three begin no frame
+        jpeg[frame + 1] = marker
+        problem = "cannot be decoded" if marker in (0xC4, 0xC8, 0xCC) else "truncated"
+        refused(problem, read_bytes, bytes(jpeg), tmp_path / "c.jpg")
 
 
 ENCODERS: dict[str, tuple[str, int, list[int]]] = {
@@ -123,10 +135,12 @@ ENCODERS: dict[str, tuple[str, int, list[int]]] = {
     "gray png": (".png", 1, []),
     "jpeg": (".jpg", 3, []),
     "progressive jpeg": (".jpg", 3, [cv2.IMWRITE_JPEG_PROGRESSIVE, 1]),
+    "jpeg with restarts": (".jpg", 3, [cv2.IMWRITE_JPEG_RST_INTERVAL, 1]),
     "bmp": (".bmp", 3, []),
     "webp": (".webp", 3, [cv2.IMWRITE_WEBP_QUALITY, 50]),
     "lossless webp": (".webp", 3, [cv2.IMWRITE_WEBP_QUALITY, 101]),
     "webp with alpha": (".webp", 4, [cv2.IMWRITE_WEBP_QUALITY, 50]),
+    "lossless webp with alpha": (".webp", 4, [cv2.IMWRITE_WEBP_QUALITY, 101]),
 }
 
 

@@ -19,7 +19,6 @@ from tests.refusals import refused
 from tests.tables import each_row
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (1, 6, 8, 3), np.uint8)
-NCHW = TensorInfo(name="data", dtype="float32", shape=(1, 3, 6, 8))
 
 
 def image(channels: Literal["bgr", "rgb", "gray"] = "bgr", array: Any = PIXELS) -> Loaded:
@@ -54,6 +53,7 @@ def test_resizing_is_that_of_opencv() -> None:
     expected = cv2.resize(PIXELS[0], (5, 4), interpolation=cv2.INTER_LINEAR)
     np.testing.assert_array_equal(apply(image(), size=(4, 5))[0], expected)
     assert apply(image("gray", PIXELS[..., :1]), size=(4, 5)).shape == (1, 4, 5, 1)
+    assert apply(image(), size=(1, 1)).shape == (1, 1, 1, 3)
     batch = Loaded(np.repeat(PIXELS, 2, 0).astype(np.int64), "a.npy")
     np.testing.assert_allclose(apply(batch, size=(4, 5))[1], expected, atol=1)
     swapped = Loaded(PIXELS.astype(">f4"), "a.npy")
@@ -102,6 +102,7 @@ def test_the_pixels_that_were_read_stay_as_they_are() -> None:
         (image(), {"mean": (1.0, 2.0)}, "--mean has 2 values for 3 channels"),
         (image(), {"scale": (1.0,) * 4}, "--scale has 4 values for 3 channels"),
         (image(), {"size": (0, 4)}, "--resize: 0x4"),
+        (image(), {"size": (4, 0)}, "--resize: 4x0"),
         (image(), {"size": (1 << 30, 1 << 30)}, "memory"),
         (Loaded(np.ones((1, 600, 2, 2), np.uint8), "a.npy"), {"size": (3, 3)}, "3x3 fails"),
         (image("gray", PIXELS[..., :1]), {"channels": "bgr"}, "gray image"),
@@ -140,12 +141,13 @@ def test_flags_are_those_that_are_set() -> None:
     assert flags_of(ImageSettings(channels="bgr", size=(1, 2))) == ["--resize", "--bgr"]
 
 
-def test_hints_name_the_flags_that_are_missing() -> None:
-    other = TensorInfo(name="x", dtype="float32", shape=(1, 3, 4, 5))
-    free = TensorInfo(name="x", dtype="float32", shape=(1, 3, 4, 5), resizable=True)
-    assert "add --input-layout nchw," in hint_at_flags(image(), NCHW, ImageSettings())
-    assert "nchw --resize 4x5," in hint_at_flags(image(), other, ImageSettings())
-    assert "add --resize 4x5," in hint_at_flags(image(), other, ImageSettings(layout="nchw"))
-    assert "--resize" not in hint_at_flags(image(), free, ImageSettings())
-    array = Loaded(PIXELS, "a.npy")
-    assert hint_at_flags(array, NCHW, ImageSettings()) == "--input-layout nchw transposes it"
+@each_row("inputs/images/hints")
+def test_hints_name_the_flags_that_are_missing(
+    channels: Any, array: list[int], shape: list[Any], settings: dict[str, Any], hint: str
+) -> None:
+    resizable = settings.pop("resizable", False)
+    info = TensorInfo(name="x", dtype="float32", shape=tuple(shape), resizable=resizable)
+    loaded = Loaded(np.zeros(array, np.uint8), "a.npy", channels=channels)
+    size = tuple(settings.pop("size", ())) or None
+    found = hint_at_flags(loaded, info, ImageSettings(size=size, **settings))
+    assert found == hint

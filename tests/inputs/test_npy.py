@@ -118,12 +118,13 @@ def test_an_axis_may_be_empty(tmp_path: Path, shape: tuple[int, ...]) -> None:
     assert loaded.array.shape == shape
 
 
-@pytest.mark.parametrize("shape", ["(-1,)", "(-2,-2)", "(99999999999999999999,)", "(1,)*40"])
+@pytest.mark.parametrize("shape", ["(-1,)", "(-2,-2)", "(99999999999999999999,)", "(1,)*33"])
 def test_impossible_shapes_allocate_nothing(tmp_path: Path, shape: str) -> None:
-    text = shape if "*" not in shape else str((1,) * 40)
+    text = shape if "*" not in shape else str((1,) * 33)
     header = f"{{'descr':'<f4','fortran_order':False,'shape':{text}}}\n".encode()
     data = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(200)
-    refused(r"impossible|truncated", read_bytes, data, tmp_path / "a.npy")
+    problem = "truncated" if "9" in shape else "the header's shape .* is impossible"
+    refused(problem, read_bytes, data, tmp_path / "a.npy")
 
 
 def test_a_file_larger_than_the_memory_is_refused(
