@@ -1,4 +1,5 @@
-"""What cannot be done is refused in one line, with a hint at what can, and nothing is written."""
+"""What cannot be done is refused in one line, with a hint at what can, and nothing is written; and
+what other command lines print in the same folder."""
 
 from __future__ import annotations
 
@@ -24,16 +25,18 @@ from tests.cli.runs import (
 from tests.command_lines import ROOT, run_lar
 from tests.tables import each_row
 
+MOMENT = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d\+00:00)?"
 ONE = '{"inputs": [{"name": "data", "dtype": "float32", "shape": %s}], "outputs": {"prob": [1.0]}}'
 
 
-def each_of(name: str) -> pytest.MarkDecorator:
-    """The command lines of a file, each with the parts of what it prints and its exit code."""
+def each_of(name: str, usual: int = 2) -> pytest.MarkDecorator:
+    """The command lines of a file, each with the parts of what it prints and its exit code, which
+    is the usual one unless the file says another."""
     text = (Path(__file__).parent / name).read_text()
     pattern = r"^lar ?(.*?)(?:  # exit code (\d))?\n((?:  .*\n)+)"
     found = re.findall(pattern, text, re.MULTILINE)
     assert len(found) == len(re.findall("^lar", text, re.MULTILINE))
-    rows = [(command, parts.splitlines(), int(code or 2)) for command, code, parts in found]
+    rows = [(command, parts.splitlines(), int(code or usual)) for command, code, parts in found]
     names = [printable(command)[:90] for command, _, _ in rows]
     return pytest.mark.parametrize(("command", "parts", "code"), rows, ids=names)
 
@@ -126,6 +129,14 @@ def test_a_worker_refuses_before_it_measures(
     place: Path, command: str, parts: list[str], code: int
 ) -> None:
     assert "iter " not in refuse(place, command, parts, code)
+
+
+@each_of("transcripts.txt", usual=0)
+def test_all_that_is_printed(place: Path, command: str, parts: list[str], code: int) -> None:
+    done = run_lar(*shlex.split(command), cwd=place, code=code)
+    marked = [*done.stdout.splitlines(), *(f"! {line}" for line in done.stderr.splitlines())]
+    printed = [f"  {re.sub(MOMENT, 'TIME', line)}".rstrip() for line in marked if line]
+    assert "\n".join(printed) == "\n".join(parts)
 
 
 @each_row("cli/cases/long values")

@@ -31,23 +31,6 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_logs_of_a_phone_stand_side_by_side() -> None:
-    done = run_lar("results", *FILES, "--baseline", FILES[1])
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
-    assert lines[0] == "engine: megengine 1.13.0 load_and_run cpu"
-    assert lines[2].split()[:3] == ["result", "--enable-nchw44", "--enable-nchw88"]
-    cells = ["mobilenet_nchw44.txt", "yes", "5", "13.236", "N/A", "12.234", "1.000", "baseline"]
-    assert lines[4].split() == cells
-    assert "0.329  not judged" in lines[5]
-    assert sum(line.startswith("warning: ") for line in lines) == 1
-
-
-def test_a_failed_run_is_a_row() -> None:
-    done = run_lar("results", *FILES, f"{LOGS}/missing_model.txt", code=0)
-    assert "crashed in phase load: failed to open models/none.mge" in done.stdout
-
-
 def test_runs_are_pooled_by_facts(saved: Path) -> None:
     done = run_lar("results", *map(str, sorted(saved.iterdir())), "--by", "option,machine,model")
     assert done.returncode == 0
