@@ -23,6 +23,7 @@ from lar.options import rules, table
 from lar.options.option import Option, Switch
 from lar.options.rules import RULES, Asked, Condition, Exclusion, Pairs, Rule, check_rules
 from tests.options.ruling import check
+from tests.tables import each_row
 
 TABLES: Mapping[str, tuple[Rule, ...]] = {
     "every engine": RULES,
@@ -232,6 +233,19 @@ def test_conditions_look_at_values_and_facts() -> None:
         "--thread 2 and noon exclude each other: x",
         "leave one of them out",
     )
+
+
+@each_row("options/cases/times of a run")
+def test_the_times_of_a_run_fit_each_other(
+    options: dict[str, float], message: str, hint: str
+) -> None:
+    assert refusal_of(rules.check_times, **options) == ((message, hint) if message else None)
+
+
+@each_row("options/cases/cores for threads")
+def test_each_thread_has_a_core(options: dict[str, Any], threads: int | None, message: str) -> None:
+    found = refusal_of(rules.needs_cores("give others", threads), **options)
+    assert found == ((message, "give others") if message else None)
 
 
 def test_a_rule_is_declared_once() -> None:
