@@ -58,12 +58,6 @@ def test_a_run_that_fails_is_saved(write_script: WriteScript, tmp_path: Path) ->
     assert "failed" in run_lar("history", "list", "--store", place).stdout
 
 
-def test_a_list_of_nothing_has_its_columns(store: str) -> None:
-    words = ["history", "list", "--store", store, "--tag", "none"]
-    assert json.loads(run_lar(*words, "--format", "json").stdout)["tables"][0]["rows"] == []
-    assert run_lar(*words, "--format", "csv").stdout.startswith("id,saved,tag,")
-
-
 def test_a_result_is_shown_whole(store: str) -> None:
     done = run_lar("history", "show", "2", "--json", "-", "--store", store)
     with open_store(store) as opened:

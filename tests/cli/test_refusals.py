@@ -22,7 +22,7 @@ from tests.cli.runs import (
     write_model_cache,
     write_profile_of_two,
 )
-from tests.command_lines import ROOT, run_lar
+from tests.command_lines import ROOT, Done, run_lar
 from tests.tables import each_row
 
 MOMENT = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d\+00:00)?"
@@ -99,8 +99,8 @@ def contents_of(place: Path) -> dict[str, tuple[int, int]]:
     return {str(path): (stat.st_size, stat.st_mtime_ns) for path, stat in found.items()}
 
 
-def refuse(place: Path, command: str, parts: list[str], code: int = 2) -> str:
-    """Check that a command line is refused; return what it prints on standard output."""
+def refuse(place: Path, command: str, parts: list[str], code: int = 2) -> Done:
+    """Check that a command line is refused, and return what it prints."""
     before = contents_of(place)
     done = run_lar(*shlex.split(command), cwd=place)
     check_error(done, code, *(part.strip() for part in parts))
@@ -108,7 +108,7 @@ def refuse(place: Path, command: str, parts: list[str], code: int = 2) -> str:
     assert "parse_" not in done.stderr  # no names of functions
     assert "try fewer options" not in done.stderr
     assert contents_of(place) == before
-    return done.stdout
+    return done
 
 
 @each_of("refusals.txt")
@@ -121,14 +121,17 @@ def test_a_refusal_needs_no_worker(
     monkeypatch.setattr(worker_process, "start_python", start)
     # Where every rule can be broken.
     monkeypatch.setattr(defects, "read_instruction_sets", lambda: "AuthenticAMD avx2")
-    assert refuse(place, command, parts, code) == ""
+    done = refuse(place, command, [part.removesuffix(" ...") for part in parts], code)
+    assert done.stdout == ""
+    if parts[0].startswith("  lar: error: ") and not parts[0].endswith(" ..."):
+        assert [f"  {line}" for line in done.stderr.splitlines()][-len(parts) :] == parts
 
 
 @each_of("refusals_of_workers.txt")
 def test_a_worker_refuses_before_it_measures(
     place: Path, command: str, parts: list[str], code: int
 ) -> None:
-    assert "iter " not in refuse(place, command, parts, code)
+    assert "iter " not in refuse(place, command, parts, code).stdout
 
 
 @each_of("transcripts.txt", usual=0)

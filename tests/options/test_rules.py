@@ -201,29 +201,6 @@ def refusal_of(rule: Rule, **values: Any) -> tuple[str, str] | None:
     return (error.message, error.hint) if error else None
 
 
-def test_an_exclusion_is_of_the_first_with_each_of_the_others() -> None:
-    rule = rules.excludes((table.CPU, table.ENABLE_NCHW44), table.CUDA, table.PROFILE).because(
-        "so it is", "drop {second}"
-    )
-    assert refusal_of(rule, cpu=True, enable_nchw44=True) is None
-    assert refusal_of(rule, cuda=0, profile="x") is None
-    assert refusal_of(rule, enable_nchw44=True, cuda=0) == (
-        "--enable-nchw44 and --cuda exclude each other: so it is",
-        "drop --cuda",
-    )
-
-
-def test_a_need_is_met_by_one_of_several() -> None:
-    rule = rules.needs(table.THREAD, any_of=(table.CPU, table.PROFILE)).because("so it is")
-    assert refusal_of(rule) is None
-    assert refusal_of(rule, thread=1, cpu=True) is None
-    assert refusal_of(rule, thread=1, profile="x") is None
-    assert refusal_of(rule, thread=1) == (
-        "--thread needs --cpu or --profile: so it is",
-        "add --cpu or --profile FILE",
-    )
-
-
 def test_conditions_look_at_values_and_facts() -> None:
     rule = rules.excludes(
         rules.having(table.THREAD, lambda count: count > 1), rules.fact("noon", lambda _: True)

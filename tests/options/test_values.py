@@ -10,11 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lar.options import values
-from lar.options.values import MOST_ITERATIONS
 
 Parse = Callable[[str], Any]
 
@@ -49,23 +46,6 @@ def test_a_number_has_so_many_digits() -> None:
     assert values.parse_seed("7" * 4000) == int("7" * 4000)
     assert refusal(values.parse_seed, "7" * 4001)
     assert refusal(values.parse_positive, "9" * 5000) == f"{'9' * 5000} is too many; at most 999999"
-
-
-SIDE = st.integers(1, 65536)
-FINITE = st.floats(allow_nan=False, allow_infinity=False)
-
-
-@given(st.integers(0, MOST_ITERATIONS), st.floats(min_value=1e-9, max_value=1e9), st.data())
-def test_numbers_are_taken_as_they_are(count: int, seconds: float, data: st.DataObject) -> None:
-    assert values.parse_count(str(count)) == count
-    assert values.parse_duration(repr(seconds)) == seconds
-    seed, device = data.draw(st.integers(0, 2**80)), data.draw(st.integers(0, 255))
-    assert values.parse_seed(str(seed)) == seed
-    assert values.parse_device_id(str(device)) == device
-    height, width, between = data.draw(st.tuples(SIDE, SIDE, st.sampled_from("xX,")))
-    assert values.parse_size(f"{height}{between}{width}") == (height, width)
-    channels = tuple(data.draw(st.lists(FINITE, min_size=1, max_size=4)))
-    assert values.parse_channel_values(",".join(map(repr, channels))) == channels
 
 
 def test_channel_values_keep_their_sign() -> None:
