@@ -31,7 +31,7 @@ def printed(*words: str, columns: int = 0) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("words", [["help"], ["--help"], ["-h"]])
+@pytest.mark.parametrize("words", [["help"], ["--help"], ["-h"], ["help", "--debug"]])
 def test_help_lists_commands_and_topics(words: list[str]) -> None:
     lines = printed(*words).splitlines()
     for name in [*COMMANDS, *topics()]:
@@ -90,7 +90,10 @@ def flags_in(text: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "words",
-    [["run", "--help"], ["m.onnx", "-h"], ["--iter", "3", "-h"], ["run", "-h", "m.onnx"], ["run"]],
+    [
+        *(["run", "--help"], ["m.onnx", "-h"], ["--iter", "3", "-h"], ["run", "-h", "m.onnx"]),
+        *(["run", "--help", "--iter", "3"], ["run"]),
+    ],
 )
 def test_the_help_of_a_run_has_the_flags_that_people_use(words: list[str]) -> None:
     text = printed(*(["help", "run"] if words == ["run"] else words))

@@ -19,13 +19,6 @@ from tests.tables import each_row
 posix_shell = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX shell")
 
 
-def test_lar_alone() -> None:
-    done = run_lar()
-    assert (done.returncode, done.stderr) == (2, "")
-    assert done.stdout.startswith("usage: lar MODEL")
-    assert len(done.stdout.splitlines()) < 10
-
-
 def test_help_is_not_held_back() -> None:
     # As most people have it, Python holds back what it prints into a pipe.
     done = run_lar("engines", "--help", env={"PYTHONUNBUFFERED": ""}, code=0)

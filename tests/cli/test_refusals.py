@@ -33,7 +33,7 @@ def each_of(name: str, usual: int = 2) -> pytest.MarkDecorator:
     """The command lines of a file, each with the parts of what it prints and its exit code, which
     is the usual one unless the file says another."""
     text = (Path(__file__).parent / name).read_text()
-    pattern = r"^lar ?(.*?)(?:  # exit code (\d))?\n((?:  .*\n)+)"
+    pattern = r"^lar(?: (.*?))??(?:  # exit code (\d))?\n((?:  .*\n)+)"
     found = re.findall(pattern, text, re.MULTILINE)
     assert len(found) == len(re.findall("^lar", text, re.MULTILINE))
     rows = [(command, parts.splitlines(), int(code or usual)) for command, code, parts in found]

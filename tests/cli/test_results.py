@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -85,24 +84,6 @@ def test_markdown_html_and_json() -> None:
     document = json.loads(run_lar("results", *FILES, "--format", "json").stdout)
     assert len(document["tables"][0]["rows"]) == 3
     assert document["tables"][0]["notes"]
-
-
-def test_names_are_given_and_told_apart(tmp_path: Path) -> None:
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-        shutil.copy(FILES[0], tmp_path / folder / "log.txt")
-    paths = ["a/log.txt", "b/log.txt", "a/log.txt", f"pixel={FILES[1]}"]
-    done = run_lar("results", *paths, "--format", "csv", cwd=tmp_path)
-    rows = list(csv.DictReader(io.StringIO(done.stdout)))
-    assert [row["result"] for row in rows] == ["a/log.txt", "b/log.txt", "a/log.txt (2)", "pixel"]
-    assert [row["machine"] for row in rows] == ["", "", "", "pixel"]
-
-
-def test_a_file_of_several_runs_numbers_them() -> None:
-    done = run_lar("results", f"{LOGS}/manual_8.4.txt", "--format", "csv")
-    rows = list(csv.DictReader(io.StringIO(done.stdout)))
-    assert [row["result"] for row in rows] == [f"#{n}" for n in range(1, 7)]
-    assert rows[4]["--winograd-transform"] == "yes"
 
 
 def test_standard_input_is_a_file_too() -> None:

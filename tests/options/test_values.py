@@ -16,11 +16,6 @@ from lar.options import values
 Parse = Callable[[str], Any]
 
 
-def parser_of(name: str) -> Parse:
-    parse: Parse = getattr(values, f"parse_{name}")
-    return parse
-
-
 def refusal(parse: Parse, text: str) -> str:
     with pytest.raises(argparse.ArgumentTypeError) as caught:
         parse(text)
@@ -33,7 +28,7 @@ TEXTS = json.loads(Path(__file__).with_name("values.json").read_text())
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_value_is_taken_up_to_its_bounds(name: str) -> None:
-    parse = parser_of(name)
+    parse: Parse = getattr(values, f"parse_{name}")
     for text, value in TEXTS[name]["taken"].items():
         parsed, meant = parse(text), tuple(value) if isinstance(value, list) else value
         assert parsed == meant
