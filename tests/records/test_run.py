@@ -126,13 +126,6 @@ def test_first_version_of_the_result_format_is_written_back_unchanged() -> None:
     assert without_new_fields(json.loads(record_to_json(read_result(json.dumps(old)))), old) == old
 
 
-def test_a_result_of_an_unknown_version_is_refused_by_name() -> None:
-    fields = json.loads((DATA / "result_v1.json").read_bytes())
-    fields["format"] = "lar.result/999"
-    with pytest.raises(ValueError, match=r"lar\.result/999.*" + RunResult.format):
-        read_result(json.dumps(fields))
-
-
 @each_row("records/cases/results that a run can or cannot have")
 def test_a_result_that_no_run_can_have_is_refused(
     changes: dict[str, dict[str, Any]], problem: str
