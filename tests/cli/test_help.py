@@ -13,12 +13,15 @@ import pytest
 
 from lar.cli import COMMANDS, other_way, topics
 from lar.cli.arguments import Formatter, parser_of, read_table
+from lar.cli.help import fit_part
 from lar.cli.run_help import GROUPS
 from lar.options.option import Group, flag_of
 from lar.options.table import BY_KEY, COMMON, OPTIONS
 from lar.records.goals import Allowed
+from lar.reports.text import Screen
 from lar.results import NAMES
 from tests.command_lines import run_lar, run_program
+from tests.tables import each_row
 
 
 def printed(*words: str, columns: int = 0) -> str:
@@ -59,12 +62,14 @@ def test_a_page_is_no_wider_than_the_screen(topic: str) -> None:
     assert "|---" not in fitted
 
 
-def test_the_words_of_a_page_stay() -> None:
-    whole, fitted, wide = (printed("help", "farm", columns=it) for it in (0, 70, 200))
-    last = whole.split("\n\n")[-1]
-    assert fitted.split()[-len(last.split()) :] == last.split()
-    assert fitted.count("\n") > whole.count("\n")
-    assert wide.split("\n\n")[-1].split() == last.split()
+@each_row("cli/cases/parts of a page")
+def test_a_part_of_a_page_is_fitted_to_the_screen(part: str, columns: int, fitted: str) -> None:
+    assert fit_part(part, Screen(columns)) == fitted
+
+
+@each_row("cli/cases/texts of help")
+def test_a_help_has_this_text(words: str, columns: int, text: str) -> None:
+    assert text in printed(*words.split(), columns=columns)
 
 
 def test_the_beginning_of_a_topic_is_enough() -> None:
@@ -76,10 +81,6 @@ def test_the_help_of_a_command(command: str) -> None:
     text = printed("help", command)
     assert text.startswith("usage: lar ")
     assert text == printed(command, "--help")
-
-
-def test_the_help_of_an_action() -> None:
-    assert printed("help", "cache", "show").startswith("usage: lar cache show")
 
 
 def flags_in(text: str) -> list[str]:
