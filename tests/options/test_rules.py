@@ -205,6 +205,9 @@ def test_conditions_look_at_values_and_facts() -> None:
     rule = rules.excludes(
         rules.having(table.THREAD, lambda count: count > 1), rules.fact("noon", lambda _: True)
     ).because("x")
+    assert not rules.FED_BESIDES.holds(Asked({}))
+    fed = [Asked({"input": ["a"]}, input_is_testcase=it) for it in (False, True)]
+    assert [*map(rules.FED_BESIDES.holds, fed)] == [True, False]
     assert refusal_of(rule, thread=1) is None
     assert refusal_of(rule, thread=2) == (
         "--thread 2 and noon exclude each other: x",
@@ -236,7 +239,6 @@ def test_a_rule_is_declared_once() -> None:
 
 def test_the_samples_are_of_options() -> None:
     assert set(SAMPLES) <= set(table.BY_KEY)
-    assert table.ITER.key in SAMPLES
 
 
 def test_a_flag_of_a_command_is_typed_unless_it_has_its_default() -> None:

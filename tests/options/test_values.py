@@ -13,10 +13,8 @@ import pytest
 
 from lar.options import values
 
-Parse = Callable[[str], Any]
 
-
-def refusal(parse: Parse, text: str) -> str:
+def refusal(parse: Callable[[str], Any], text: str) -> str:
     with pytest.raises(argparse.ArgumentTypeError) as caught:
         parse(text)
     return str(caught.value)
@@ -28,7 +26,7 @@ TEXTS = json.loads(Path(__file__).with_name("values.json").read_text())
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_value_is_taken_up_to_its_bounds(name: str) -> None:
-    parse: Parse = getattr(values, f"parse_{name}")
+    parse: Callable[[str], Any] = getattr(values, f"parse_{name}")
     for text, value in TEXTS[name]["taken"].items():
         parsed, meant = parse(text), tuple(value) if isinstance(value, list) else value
         assert parsed == meant
