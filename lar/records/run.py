@@ -621,8 +621,7 @@ class Samples(Record):
     def __post_init__(self) -> None:
         for name in MEASURED:
             if type(column := getattr(self, name)) is not Numbers:
-                is_empty = isinstance(column, (list, tuple)) and not column
-                vars(self)[name] = NO_NUMBERS if is_empty else Numbers(column) or NO_NUMBERS
+                vars(self)[name] = Numbers(column) or NO_NUMBERS
 
     def part(self, place: slice) -> Samples:
         """Return the measured columns of a slice of the iterations."""

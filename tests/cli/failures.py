@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import pty
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
 
-from tests.command_lines import MODULE_PATH, ROOT
+from tests.command_lines import MODULE_PATH, ROOT, run_lar
 
 Done = subprocess.CompletedProcess[str]
 
@@ -140,3 +141,21 @@ def run_limited(kibibytes: int, *words: str) -> Done:
     # One thread: each takes address space for its stack and its heap.
     command = f'export OMP_NUM_THREADS=1; ulimit -v {kibibytes} && exec $LAR "$@"'
     return run_shell(command, *words, cwd=ROOT)
+
+
+def contents_of(place: Path) -> dict[str, tuple[int, int]]:
+    """The files of a folder, each with its size and the time of its last change."""
+    found = {path: path.stat() for path in place.rglob("*") if path.is_file()}
+    return {str(path): (stat.st_size, stat.st_mtime_ns) for path, stat in found.items()}
+
+
+def refuse(place: Path, command: str, parts: list[str], code: int = 2) -> Done:
+    """Check that a command line is refused, and return what it prints."""
+    before = contents_of(place)
+    done = run_lar(*shlex.split(command), cwd=place)
+    check_error(done, code, *(part.strip() for part in parts))
+    assert max(map(len, done.stderr.splitlines())) < 1000
+    assert "parse_" not in done.stderr  # no names of functions
+    assert "try fewer options" not in done.stderr
+    assert contents_of(place) == before
+    return done

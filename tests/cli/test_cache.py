@@ -44,40 +44,6 @@ def words_of(line: str) -> list[str]:
 # show
 
 
-def test_show_prints_the_choice_of_each_operator() -> None:
-    facts, empty, header, *rows = cache("show", REAL).splitlines()
-    assert (facts, empty) == ("operators: 9, searched on plat=cpu", "")
-    names = "operator  shapes  kept  chosen  ms  workspace  winograd  next best  slower by"
-    assert words_of(header) == names.split("  ")
-    assert len(rows) == 9
-    shapes = "{1,16,8,8} {32,16,3,3} -> {1,32,8,8} Float32, pad 1"
-    assert words_of(rows[0])[:4] == ["1", "ConvolutionForward", shapes, "16"]
-    next_best = "CONVOLUTION_DEFAULT_IM2COLMATMUL:X86_F32_6x16:48"
-    assert words_of(rows[0])[4:] == [IM2COL, "0.011", "101.0 KiB", next_best, "+9%"]
-    # One that nothing else was kept for, and one faster than the engine's clock tells.
-    assert words_of(rows[3])[-3:] == ["MaxW2S2SSE_POOLING", "0.001", "0 B"]
-    assert words_of(rows[5])[-1] == "N/A"
-
-
-@pytest.mark.parametrize(
-    ("text", "numbers"),
-    [("matrixmul", "6789"), ("window 2", "45"), ("32,16,3,3", "1"), ("3", "3"), ("", "123456789")],
-)
-def test_show_prints_only_the_operators_asked_for(text: str, numbers: str) -> None:
-    output = cache("show", REAL, "--operator", text)
-    assert [line[0] for line in output.splitlines()[3:]] == list(numbers)
-
-
-def test_show_all_prints_every_algorithm() -> None:
-    lines = cache("show", REAL, "--all", "--operator", "1").splitlines()
-    assert lines[2].startswith("1: ConvolutionForward {1,16,8,8}")
-    rows = [words_of(line) for line in lines[4:]]
-    assert len(rows) == 16
-    assert rows[0] == ["*", IM2COL, "0.011", "101.0 KiB", "reproducible"]
-    assert [WINOGRAD, "0.060", "+445%", "237.0 KiB", "F(4,3)", "reproducible"] in rows
-    assert any(row[-1] == "reproducible, depends on batch" for row in rows)
-
-
 def test_show_of_an_empty_cache(tmp_path: Path) -> None:
     (tmp_path / "empty").write_bytes(bytes(4))
     assert cache("show", tmp_path / "empty") == "operators: 0\n"
@@ -114,10 +80,6 @@ def test_show_json_holds_everything(tmp_path: Path) -> None:
 
 
 # diff
-
-
-def test_diff_of_the_same_choices(copy: Path) -> None:
-    assert cache("diff", REAL, copy) == "same choice: 9\n"
 
 
 def test_diff_prints_both_choices_and_times(copy: Path) -> None:
@@ -180,10 +142,6 @@ def test_show_of_several_prints_the_spread(tmp_path: Path) -> None:
     operator = content["operators"][0]
     assert (operator["searches"], operator["agree"], operator["within_spread"]) == (3, False, True)
     assert operator["algorithms"][0]["times"] == [1e-05, 1.2e-05, 9e-06]
-
-
-def test_show_of_several_that_agree(copy: Path) -> None:
-    assert "0 of 9 operators disagree" in cache("show", REAL, copy)
 
 
 def test_diff_prints_what_only_one_has(tmp_path: Path) -> None:

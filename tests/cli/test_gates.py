@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from lar.cli.gates import Outcome, decide, failed
+import argparse
+
+import pytest
+
+from lar.cli.gates import Outcome, decide, failed, parse_percent
 from lar.records.run import Failure
 from lar.records.summary import Difference, Interval
 from tests.tables import each_row
@@ -28,10 +32,20 @@ def test_a_gate(
     found, said = decide(
         [OUTCOMES[it] for it in outcomes], percent=percent, fail_if_unjudged=unjudged
     )
-    assert found == code
-    assert said.endswith(sentence)
+    assert (found, said) == (code, sentence)
 
 
 @each_row("cli/cases/gates named once")
 def test_what_failed_is_named_once(name: str, subject: str, said: str) -> None:
     assert failed(name, "failed", Failure(problem="is damaged", subject=subject)).failure == said
+    assert failed(name, "crashed", None).failure == f"{name}: crashed"
+
+
+@each_row("cli/cases/percentages")
+def test_a_percentage_is_a_number_from_0(text: str, percent: float | None) -> None:
+    if percent is not None:
+        assert parse_percent(text) == percent
+        return
+    with pytest.raises(argparse.ArgumentTypeError) as caught:
+        parse_percent(text)
+    assert str(caught.value) == f"{text!r} is no percentage; write --fail-if-slower=0 before a file"

@@ -13,12 +13,15 @@ import pytest
 
 from lar.cli import COMMANDS, other_way, topics
 from lar.cli.arguments import Formatter, parser_of, read_table
+from lar.cli.help import fit_part
 from lar.cli.run_help import GROUPS
 from lar.options.option import Group, flag_of
 from lar.options.table import BY_KEY, COMMON, OPTIONS
 from lar.records.goals import Allowed
+from lar.reports.text import Screen
 from lar.results import NAMES
 from tests.command_lines import run_lar, run_program
+from tests.tables import each_row
 
 
 def printed(*words: str, columns: int = 0) -> str:
@@ -31,7 +34,7 @@ def printed(*words: str, columns: int = 0) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("words", [["help"], ["--help"], ["-h"]])
+@pytest.mark.parametrize("words", [["help"], ["--help"], ["-h"], ["help", "--debug"]])
 def test_help_lists_commands_and_topics(words: list[str]) -> None:
     lines = printed(*words).splitlines()
     for name in [*COMMANDS, *topics()]:
@@ -59,12 +62,14 @@ def test_a_page_is_no_wider_than_the_screen(topic: str) -> None:
     assert "|---" not in fitted
 
 
-def test_the_words_of_a_page_stay() -> None:
-    whole, fitted, wide = (printed("help", "farm", columns=it) for it in (0, 70, 200))
-    last = whole.split("\n\n")[-1]
-    assert fitted.split()[-len(last.split()) :] == last.split()
-    assert fitted.count("\n") > whole.count("\n")
-    assert wide.split("\n\n")[-1].split() == last.split()
+@each_row("cli/cases/parts of a page")
+def test_a_part_of_a_page_is_fitted_to_the_screen(part: str, columns: int, fitted: str) -> None:
+    assert fit_part(part, Screen(columns)) == fitted
+
+
+@each_row("cli/cases/texts of help")
+def test_a_help_has_this_text(words: str, columns: int, text: str) -> None:
+    assert text in printed(*words.split(), columns=columns)
 
 
 def test_the_beginning_of_a_topic_is_enough() -> None:
@@ -78,10 +83,6 @@ def test_the_help_of_a_command(command: str) -> None:
     assert text == printed(command, "--help")
 
 
-def test_the_help_of_an_action() -> None:
-    assert printed("help", "cache", "show").startswith("usage: lar cache show")
-
-
 def flags_in(text: str) -> list[str]:
     """Return the flags in a help; the value of --cuda is optional, and follows without a space."""
     lines = [line for line in text.splitlines() if line.startswith("  --")]
@@ -90,7 +91,10 @@ def flags_in(text: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "words",
-    [["run", "--help"], ["m.onnx", "-h"], ["--iter", "3", "-h"], ["run", "-h", "m.onnx"], ["run"]],
+    [
+        *(["run", "--help"], ["m.onnx", "-h"], ["--iter", "3", "-h"], ["run", "-h", "m.onnx"]),
+        *(["run", "--help", "--iter", "3"], ["run"]),
+    ],
 )
 def test_the_help_of_a_run_has_the_flags_that_people_use(words: list[str]) -> None:
     text = printed(*(["help", "run"] if words == ["run"] else words))

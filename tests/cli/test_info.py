@@ -85,20 +85,10 @@ def test_known_counts(infos: dict[str, ModelInfo], name: str, parameters: int) -
 
 
 @each_format
-def test_text(infos: dict[str, ModelInfo], suffix: str) -> None:
-    info = infos[f"mobilenet_v2.{suffix}"]
-    done = run_lar("info", f"models/mobilenet_v2.{suffix}", cwd=ROOT)
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
-    titles = {"mge": "MegEngine", "onnx": "ONNX Runtime"}
-    assert lines[0] == f"model for {titles[suffix]}"
-    assert f"parameters: {info.parameter_count:,}" in lines
-    assert any(line.startswith(f"FLOPs: {info.flops:,}") for line in lines)
-    assert "input data float32 {1,3,224,224}" in lines
-    assert "output logits float32 {1,1000}" in lines
-    for operator, count in info.operators.items():
-        assert f"{operator} {count}" in lines
-    assert f"operator ({sum(info.operators.values())}) count" in lines
+def test_text(suffix: str) -> None:
+    done = run_lar("info", f"models/mobilenet_v2.{suffix}", cwd=ROOT, code=0)
+    text = Path(__file__).with_name(f"mobilenet_v2.{suffix}.txt").read_text()
+    assert (done.stdout, done.stderr) == (text, "")
 
 
 def test_json_file(tmp_path: Path, write_script: WriteScript) -> None:

@@ -19,13 +19,6 @@ from tests.tables import each_row
 posix_shell = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX shell")
 
 
-def test_lar_alone() -> None:
-    done = run_lar()
-    assert (done.returncode, done.stderr) == (2, "")
-    assert done.stdout.startswith("usage: lar MODEL")
-    assert len(done.stdout.splitlines()) < 10
-
-
 def test_help_is_not_held_back() -> None:
     # As most people have it, Python holds back what it prints into a pipe.
     done = run_lar("engines", "--help", env={"PYTHONUNBUFFERED": ""}, code=0)
@@ -169,11 +162,14 @@ def test_error_with_full_stderr_keeps_its_exit_code() -> None:
     assert run_shell("$LAR missing.onnx 2>/dev/full", cwd=ROOT).returncode == 2
 
 
-def test_what_the_system_refuses_has_a_reason_and_a_way_out() -> None:
-    for place, problem in (
-        ("a.json", "a.json: input/output error"),
-        (None, "the system refused: input/output error"),
-    ):
-        said, way_out = explain_refusal(OSError(errno.EIO, os.strerror(errno.EIO), place))
-        assert said == problem
-        assert "--debug" in way_out
+@each_row("cli/cases/errors of the system")
+def test_what_the_system_refuses_has_a_reason_and_a_way_out(
+    name: str, place: str | None, problem: str, hint: str
+) -> None:
+    number = getattr(errno, name)
+    assert explain_refusal(OSError(number, os.strerror(number), place)) == (problem, hint)
+
+
+def test_a_defect_of_lar_is_said_to_be_one() -> None:
+    defect = ("KeyError: 'x'", "this is a defect of lar; --debug shows where")
+    assert explain_refusal(KeyError("x")) == defect

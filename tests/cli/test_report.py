@@ -40,20 +40,6 @@ def test_each_style_prints_and_writes_each_form(tmp_path: Path, profile: str, st
     assert list(csv.reader(Path(names["csv"]).read_text().splitlines()))
 
 
-def test_two_profiles_are_compared(profile: str) -> None:
-    done = run_lar("report", profile, profile)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "conv" in done.stdout.lower()
-    assert done.stdout == run_lar("report", profile, profile, "--style", "diff").stdout
-
-
-def test_flags_choose_the_style_that_honours_them(profile: str) -> None:
-    metrics = ("--metrics", "cpu__time_duration.sum")
-    done = run_lar("report", profile, *metrics)
-    assert done.stdout == run_lar("report", profile, *metrics, "--style", "ncu").stdout
-    assert "cpu__time_duration" in done.stdout
-
-
 @pytest.mark.parametrize("style", [name for name in STYLES if "top" in STYLES[name].options])
 def test_top_0_shows_all_rows(tmp_path: Path, style: str) -> None:
     """More than any style shows of itself."""

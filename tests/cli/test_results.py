@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -29,23 +28,6 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number, result in enumerate(runs):
         (folder / f"{number}.json").write_bytes(record_to_json(result))
     return folder
-
-
-def test_logs_of_a_phone_stand_side_by_side() -> None:
-    done = run_lar("results", *FILES, "--baseline", FILES[1])
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
-    assert lines[0] == "engine: megengine 1.13.0 load_and_run cpu"
-    assert lines[2].split()[:3] == ["result", "--enable-nchw44", "--enable-nchw88"]
-    cells = ["mobilenet_nchw44.txt", "yes", "5", "13.236", "N/A", "12.234", "1.000", "baseline"]
-    assert lines[4].split() == cells
-    assert "0.329  not judged" in lines[5]
-    assert sum(line.startswith("warning: ") for line in lines) == 1
-
-
-def test_a_failed_run_is_a_row() -> None:
-    done = run_lar("results", *FILES, f"{LOGS}/missing_model.txt", code=0)
-    assert "crashed in phase load: failed to open models/none.mge" in done.stdout
 
 
 def test_runs_are_pooled_by_facts(saved: Path) -> None:
@@ -102,24 +84,6 @@ def test_markdown_html_and_json() -> None:
     document = json.loads(run_lar("results", *FILES, "--format", "json").stdout)
     assert len(document["tables"][0]["rows"]) == 3
     assert document["tables"][0]["notes"]
-
-
-def test_names_are_given_and_told_apart(tmp_path: Path) -> None:
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-        shutil.copy(FILES[0], tmp_path / folder / "log.txt")
-    paths = ["a/log.txt", "b/log.txt", "a/log.txt", f"pixel={FILES[1]}"]
-    done = run_lar("results", *paths, "--format", "csv", cwd=tmp_path)
-    rows = list(csv.DictReader(io.StringIO(done.stdout)))
-    assert [row["result"] for row in rows] == ["a/log.txt", "b/log.txt", "a/log.txt (2)", "pixel"]
-    assert [row["machine"] for row in rows] == ["", "", "", "pixel"]
-
-
-def test_a_file_of_several_runs_numbers_them() -> None:
-    done = run_lar("results", f"{LOGS}/manual_8.4.txt", "--format", "csv")
-    rows = list(csv.DictReader(io.StringIO(done.stdout)))
-    assert [row["result"] for row in rows] == [f"#{n}" for n in range(1, 7)]
-    assert rows[4]["--winograd-transform"] == "yes"
 
 
 def test_standard_input_is_a_file_too() -> None:

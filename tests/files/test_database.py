@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from lar.files.database import MORE_ROWS, NAMES_FILE, open_database
+from lar.files.database import MORE_ROWS, NAMES_FILE, error_of_database, open_database
 from lar.results.store import open_store, save
 from tests.conftest import RunLar
 from tests.refusals import refused
 from tests.results.made_results import make_result
+from tests.tables import each_row
 
 
 @pytest.fixture
@@ -90,3 +91,15 @@ def test_a_small_file_with_many_rows_is_damaged(store: Path) -> None:
         )
     assert os.path.getsize(store) < 100 * (30_000 - MORE_ROWS)
     refused("'results' has more rows than fit into it", open_store(str(store)).__enter__)
+
+
+@each_row("files/cases/errors of SQLite")
+def test_an_error_of_sqlite_has_a_reason_and_a_way_out(
+    text: str, code: int, problem: str, hint: str, tmp_path: Path
+) -> None:
+    place = str(tmp_path / "store")
+    error = error_of_database(sqlite3.OperationalError(text), place)
+    parts = (error.exit_code, error.subject, error.problem, error.hint)
+    assert parts == (code, place, problem, hint)
+    gone = error_of_database(sqlite3.OperationalError("readonly"), str(tmp_path / "gone/store"))
+    assert gone.problem == "cannot be written: no such file or directory"

@@ -20,6 +20,7 @@ from lar.files.unpacking import unpack, unpack_zlib, unpacked
 from lar.profiles.trace_file import encode_profile
 from tests.command_lines import run_lar
 from tests.profiles.synthetic import profile_of_times
+from tests.refusals import refused
 
 MOST = 10_000
 
@@ -40,6 +41,20 @@ def test_what_is_hardly_packed_or_small_comes_back(data: bytes, times: int) -> N
     data *= times
     assert unpack(gzip.compress(data), "a", "") == unpack_zlib(zlib.compress(data), "a") == data
     assert unpacked(io.BytesIO(gzip.compress(data) * 2), "a").read() == 2 * data
+
+
+def test_what_is_damaged_is_said_to_be() -> None:
+    whole = gzip.compress(b"abc" * 99)
+    for content, reason in (
+        (whole[:-9], "compressed file ended"),
+        (whole[:10] + b"\xff", "error -3"),
+    ):
+        error = refused(f"^a: is damaged, or was cut short: {reason}", unpack, content, "a", "do")
+        assert error.hint == "do"
+    with pytest.raises(ValueError, match=r"^it was cut short$"):
+        unpack_zlib(zlib.compress(b"abc")[:-3], "a")
+    with pytest.raises(ValueError, match=r"^Error -3"):
+        unpack_zlib(b"abc", "a")
 
 
 @pytest.mark.usefixtures("small_bounds")

@@ -9,8 +9,16 @@ import numpy as np
 import pytest
 
 from lar.errors import UsageError
-from lar.options.command_line import join_options, parse_values, parse_words
+from lar.options.command_line import (
+    format_command,
+    join_options,
+    parse_values,
+    parse_words,
+    read_command,
+    split_command,
+)
 from lar.options.table import OPTIONS
+from tests.refusals import refused
 from tests.tables import each_row
 
 
@@ -48,12 +56,36 @@ def test_none_is_the_default_of_any_option() -> None:
     }
 
 
-def test_an_unknown_option_names_the_nearest() -> None:
-    for wrong in ("itre", "iters"):
-        with pytest.raises(UsageError) as caught:
-            parse_values({wrong: 1})
-        # In the message itself: a traceback shows no hint.
-        assert str(caught.value) == f"unknown option {wrong!r}; did you mean 'iter'?"
+@each_row("options/cases/refused values of Python")
+def test_a_refused_value_is_said_in_the_words_of_python(
+    given: dict[str, Any], others: list[str], message: str, hint: str
+) -> None:
+    error = refused("", parse_values, given, others)
+    assert (str(error), error.hint) == (message, hint)  # a traceback shows no hint
+
+
+def test_options_are_written_as_they_would_be_typed() -> None:
+    several = {"input": ["a b", "-c"], "disable_optimizer": "A,B", "fast_run": False}
+    values = {"cpu": True, "cuda": 1, "mean": (-1.0, 2.0), "resize": (8, 9), "iter": 0}
+    command = format_command("a model.onnx", {**values, **several, "thread": None})
+    assert command == (
+        "lar 'a model.onnx' --iter 0 --input 'a b' --input=-c --resize 8,9 --mean=-1.0,2.0 --cpu "
+        "--cuda:1 --disable-optimizer A --disable-optimizer B"
+    )
+    model, options = split_command(command.removeprefix("lar "))
+    assert (model, parse_values(options)) == (
+        "a model.onnx",
+        {**values, "input": ["a b", "-c"], "disable_optimizer": ["A", "B"]},
+    )
+
+
+@each_row("options/cases/commands of load_and_run")
+def test_a_command_of_load_and_run_is_read(
+    command: str, model: str, inputs: list[str], settings: dict[str, object]
+) -> None:
+    assert read_command(command) == (model, tuple(inputs), settings)
+    kinds = {key: type(value) for key, value in read_command(command)[2].items()}
+    assert kinds == {key: type(value) for key, value in settings.items()}
 
 
 @pytest.mark.parametrize("value", [True, False, b"x", {}, {"a": 1}, object(), ["a", None]])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lar.errors import UsageError
-from lar.options.paths import Place, paths_in, places_of_dump, refuse_clashes
+from lar.options.paths import Place, paths_in, places_of_dump, refuse_clashes, split_items
 
 DUMP = (
     Place("d", "--bin-io-dump"),
@@ -49,7 +49,8 @@ def test_the_index_stands_beside_the_folder(workplace: Path) -> None:
 def test_links_lead_to_the_same_place(workplace: Path) -> None:
     (workplace / "there").mkdir()
     (workplace / "link").symlink_to("there")
-    assert "both write to" in complaint(Place("link/new", "--json"), Place("there/new", "--csv"))
+    both = complaint(Place("link/new", "--json"), Place("there/new", "--csv"))
+    assert both == "--json and --csv both write to there/new"
     Path("there/a.npy").touch()
     os.link("there/a.npy", "hard.npy")
     for name in ("hard.npy", "link/a.npy", "there/a.npy"):
@@ -71,3 +72,10 @@ def test_paths_are_found_in_what_is_fed() -> None:
         Path(name).touch()
     found = [*paths_in(["a:x.npy; b.bin,float32,1x4", "{1,2}", "c;d.npy;a:e:f.npy", "a:gone.npy"])]
     assert found == ["x.npy", "b.bin", "c;d.npy", "e:f.npy"]
+
+
+def test_the_name_of_a_file_has_at_most_eight_semicolons() -> None:
+    most, more = ";".join("abcdefghi"), ";".join("0123456789")
+    for name in (most, more):
+        Path(name).touch()
+    assert split_items(f"x:1;{most};c", more) == ["x:1", most, "c", *"0123456789"]

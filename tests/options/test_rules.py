@@ -23,6 +23,7 @@ from lar.options import rules, table
 from lar.options.option import Option, Switch
 from lar.options.rules import RULES, Asked, Condition, Exclusion, Pairs, Rule, check_rules
 from tests.options.ruling import check
+from tests.tables import each_row
 
 TABLES: Mapping[str, tuple[Rule, ...]] = {
     "every engine": RULES,
@@ -200,38 +201,31 @@ def refusal_of(rule: Rule, **values: Any) -> tuple[str, str] | None:
     return (error.message, error.hint) if error else None
 
 
-def test_an_exclusion_is_of_the_first_with_each_of_the_others() -> None:
-    rule = rules.excludes((table.CPU, table.ENABLE_NCHW44), table.CUDA, table.PROFILE).because(
-        "so it is", "drop {second}"
-    )
-    assert refusal_of(rule, cpu=True, enable_nchw44=True) is None
-    assert refusal_of(rule, cuda=0, profile="x") is None
-    assert refusal_of(rule, enable_nchw44=True, cuda=0) == (
-        "--enable-nchw44 and --cuda exclude each other: so it is",
-        "drop --cuda",
-    )
-
-
-def test_a_need_is_met_by_one_of_several() -> None:
-    rule = rules.needs(table.THREAD, any_of=(table.CPU, table.PROFILE)).because("so it is")
-    assert refusal_of(rule) is None
-    assert refusal_of(rule, thread=1, cpu=True) is None
-    assert refusal_of(rule, thread=1, profile="x") is None
-    assert refusal_of(rule, thread=1) == (
-        "--thread needs --cpu or --profile: so it is",
-        "add --cpu or --profile FILE",
-    )
-
-
 def test_conditions_look_at_values_and_facts() -> None:
     rule = rules.excludes(
         rules.having(table.THREAD, lambda count: count > 1), rules.fact("noon", lambda _: True)
     ).because("x")
+    assert not rules.FED_BESIDES.holds(Asked({}))
+    fed = [Asked({"input": ["a"]}, input_is_testcase=it) for it in (False, True)]
+    assert [*map(rules.FED_BESIDES.holds, fed)] == [True, False]
     assert refusal_of(rule, thread=1) is None
     assert refusal_of(rule, thread=2) == (
         "--thread 2 and noon exclude each other: x",
         "leave one of them out",
     )
+
+
+@each_row("options/cases/times of a run")
+def test_the_times_of_a_run_fit_each_other(
+    options: dict[str, float], message: str, hint: str
+) -> None:
+    assert refusal_of(rules.check_times, **options) == ((message, hint) if message else None)
+
+
+@each_row("options/cases/cores for threads")
+def test_each_thread_has_a_core(options: dict[str, Any], threads: int | None, message: str) -> None:
+    found = refusal_of(rules.needs_cores("give others", threads), **options)
+    assert found == ((message, "give others") if message else None)
 
 
 def test_a_rule_is_declared_once() -> None:
@@ -245,7 +239,6 @@ def test_a_rule_is_declared_once() -> None:
 
 def test_the_samples_are_of_options() -> None:
     assert set(SAMPLES) <= set(table.BY_KEY)
-    assert table.ITER.key in SAMPLES
 
 
 def test_a_flag_of_a_command_is_typed_unless_it_has_its_default() -> None:

@@ -108,6 +108,10 @@ def test_samples_keep_what_was_not_measured() -> None:
     assert samples.part(slice(1, None)) == Samples(
         end_to_end=(0.5,), device=(0.25,), queue_delay=(None,)
     )
+    assert (samples.of_runner(0), samples.of_runner(1)) == (samples, Samples())
+    several = replace(samples, runner=(1, 2))
+    parts = [[*several.of_runner(runner).end_to_end] for runner in range(4)]
+    assert parts == [[], [1.0], [0.5], []]
 
 
 def test_a_record_shows_its_fields() -> None:

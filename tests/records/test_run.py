@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from lar.cli.arguments import parser_of
 from lar.cli.bench import SETTINGS
-from lar.errors import LarError, UsageError
+from lar.errors import LarError, UsageError, WrongContent
 from lar.records.record import record_from_json, record_to_json
 from lar.records.run import (
     Case,
@@ -35,6 +36,7 @@ from lar.records.run import (
     read_result,
 )
 from lar.results.reading import schema_of_result
+from tests.tables import each_row
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 
@@ -87,10 +89,13 @@ def test_records_cannot_be_changed() -> None:
         ImageSettings().layout = "nchw"  # type: ignore[misc]
 
 
-def test_what_a_record_does_not_say_has_its_default() -> None:
-    spec = record_from_json(b'{"model": "m", "engine": "e", "driver": "d"}', RunSpec)
-    assert spec == RunSpec(model="m", engine="e", driver="d")
-    assert (spec.iterations, spec.warmup_iterations, spec.stall_seconds) == (10, 1, 30.0)
+@each_row("records/cases/what an older file lacks")
+def test_what_a_record_does_not_say_has_its_default(
+    module: str, name: str, given: dict[str, Any], read: dict[str, Any]
+) -> None:
+    kind = getattr(import_module(f"lar.records.{module}"), name)
+    whole = json.dumps({**given, **read})
+    assert record_from_json(json.dumps(given), kind) == record_from_json(whole, kind)
 
 
 def test_fields_of_a_later_lar_are_passed_over() -> None:
@@ -109,27 +114,6 @@ def test_what_is_no_record_is_a_value_error(text: str | bytes) -> None:
         read_result(text)
 
 
-def test_first_version_of_the_result_format_stays_readable() -> None:
-    result = read_result((DATA / "result_v1.json").read_bytes())
-    assert result.format == "lar.result/1"
-    assert result.status == "ok"
-    assert result.phase == "done"
-    assert result.spec.model == "models/one_operator.mge"
-    assert result.spec.iterations == len(result.samples.end_to_end) == 10
-    assert result.spec.warmup_iterations == len(result.warmup.end_to_end) == 1
-    assert all(seconds > 0 for seconds in result.samples.end_to_end)
-    assert result.engine == EngineFacts(
-        name="megengine",
-        version="1.13.0",
-        driver="lite",
-        device="cpu",
-        libraries={"numpy": "1.26.4"},
-    )
-    assert [(output.name, output.dtype, output.shape) for output in result.outputs] == [
-        ("output", "float32", (4,))
-    ]
-
-
 def without_new_fields(fields: Any, old: Any) -> Any:
     """The fields that an older file has too."""
     if isinstance(old, dict) and old:
@@ -142,11 +126,18 @@ def test_first_version_of_the_result_format_is_written_back_unchanged() -> None:
     assert without_new_fields(json.loads(record_to_json(read_result(json.dumps(old)))), old) == old
 
 
-def test_a_result_of_an_unknown_version_is_refused_by_name() -> None:
+@each_row("records/cases/results that a run can or cannot have")
+def test_a_result_that_no_run_can_have_is_refused(
+    changes: dict[str, dict[str, Any]], problem: str
+) -> None:
     fields = json.loads((DATA / "result_v1.json").read_bytes())
-    fields["format"] = "lar.result/999"
-    with pytest.raises(ValueError, match=r"lar\.result/999.*" + RunResult.format):
-        read_result(json.dumps(fields))
+    for part, values in changes.items():
+        fields[part].update(values)
+    try:
+        said = read_result(json.dumps(fields)).log_tail
+    except WrongContent as error:
+        said = error.message
+    assert said == problem
 
 
 def test_schema_names_every_field_of_a_result() -> None:
