@@ -278,7 +278,18 @@ def test_a_choice_that_is_not_clear_is_refused(
     with pytest.raises(UsageError) as caught:
         choose_algorithm(cache_of(REAL), operator, algorithm)
     assert message in caught.value.message
-    assert candidates in caught.value.hint
+    assert candidates in f"{caught.value.hint}."
+
+
+@pytest.mark.parametrize(
+    ("count", "end"),
+    [(0, "operators: none"), (9, "9: MatrixMul unknown shapes"), (10, "; and 1 more")],
+)
+def test_at_most_nine_operators_are_named(count: int, end: str) -> None:
+    cache = cache_with(**{f"key{number}": "A" for number in range(count)})
+    with pytest.raises(UsageError) as caught:
+        find_operator(cache, "nothing")
+    assert caught.value.hint.endswith(end)
 
 
 def test_a_whole_name_counts_more_than_a_piece() -> None:
@@ -335,7 +346,9 @@ def test_a_key_is_told(operator: str, text: str, numbers: list[int], expected: s
 
 
 def test_a_value_without_a_name_is_its_number() -> None:
-    assert value_of("format", 99) == 99
+    assert [value_of("mode", number) for number in (0, 1, 2)] == [
+        *("CROSS_CORRELATION", "CONVOLUTION", 2)
+    ]
 
 
 @given(st.sampled_from(["ConvolutionForward", "MatrixMul", "New"]), st.binary(max_size=80))
@@ -344,7 +357,13 @@ def test_any_key_can_be_told(operator: str, blob: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("attribute", "names"), [(9, ("reproducible", "depends on batch")), (0, ()), (16, ())]
+    ("attribute", "names"),
+    [
+        (9, ("reproducible", "depends on batch")),
+        (6, ("naive", "depends on shape")),
+        (0, ()),
+        (16, ()),
+    ],
 )
 def test_the_attributes_are_named(attribute: int, names: tuple[str, ...]) -> None:
     result = f":{attribute};1e-05;64:\0".encode()

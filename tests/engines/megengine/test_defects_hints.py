@@ -65,6 +65,9 @@ def test_nothing_is_said_of_times_that_were_not_taken() -> None:
     none = Samples()
     assert effects_of("digits_cnn", {"io_dump": "d"}, samples=none) == []
     assert effects_of("int8", {"enable_nchw4": True}, samples=none) == [WRONG_INT8]
+    assert effects_of("int8", {"enable_nchw4": True}, warmup=none) == [WRONG_INT8]
+    searched = ["--full-run: only the warm-up was run, which makes the search"]
+    assert effects_of("digits_cnn", {"full_run": True}, samples=none) == searched
     for settings in ({}, {"enable_nchw4": True}, {"check_var_value": "3"}):
         assert effects_of("int8", settings, samples=none, warmup=none) == []
 

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -249,6 +250,16 @@ def test_a_damaged_graph_is_refused_and_the_reason_kept(
     error = check_refused(read_model, path)
     assert "damaged" in str(error)
     assert "verification failed" in str(error.__cause__)
+
+
+@each_row("engines/megengine/cases/constants")
+def test_constants_of_several_numbers_are_weights(
+    dtype: str, quantised: str, shape: list[int], size_bytes: int, counts: bool
+) -> None:
+    facts: Any = {"metadata": {"mgb_dtype": {"name": quantised}}} if quantised else {}
+    owner = SimpleNamespace(type="ImmutableTensor")
+    constant = SimpleNamespace(dtype=np.dtype(dtype, **facts), shape=tuple(shape), owner=owner)
+    assert (model_file.bytes_of(constant), model_file.is_weight(constant)) == (size_bytes, counts)
 
 
 @each_row("engines/megengine/cases/operations of modes")

@@ -131,9 +131,8 @@ def test_importing_it_reports_nothing_to_anybody() -> None:
 def test_options_become_properties(
     settings: dict[str, Any], copies: int, properties: dict[str, str]
 ) -> None:
-    found = config_of(settings, copies)
-    assert found.items() >= {"INFERENCE_PRECISION_HINT": "f32", **properties}.items()
-    assert ("PERFORMANCE_HINT" in found) == ("hint" in settings)
+    expected = {"INFERENCE_PRECISION_HINT": "f32", **properties}
+    assert config_of(settings, copies) == expected
 
 
 # Inputs of an .onnx file
@@ -204,11 +203,3 @@ def test_work_is_that_of_the_model(tmp_path: Path, run_lar: RunLar) -> None:
     text = run_lar("report", str(tmp_path / "profile.json")).stdout
     assert "Operator times are means over all iterations" in text
     assert "not recorded: when operators begin" in text
-
-
-def test_open_axes_have_the_sizes_that_were_fed(tmp_path: Path) -> None:
-    model = write_attention(tmp_path / "attention.onnx")
-    profile = profiled(model, tmp_path / "profile.json", input="x:{3,6,16}", thread=2)
-    product = next(it for it in profile.operators if it.name == "q")
-    assert product.outputs[0].shape == (3, 6, 16)
-    assert product.flops == 2 * 3 * 6 * 16 * 16
