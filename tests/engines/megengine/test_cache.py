@@ -118,6 +118,9 @@ def test_what_is_written_is_read(cache: AlgorithmCache) -> None:
 # What is refused
 
 
+TWICE = number_bytes(1) + blob_bytes(b"jit:x") + number_bytes(2) + 2 * (blob_bytes(b"k") * 2)
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -132,7 +135,11 @@ def test_what_is_written_is_read(cache: AlgorithmCache) -> None:
         (number_bytes(1) + blob_bytes(b"x" * 256) + number_bytes(0), "name of a category"),
         (number_bytes(1) + blob_bytes("ü".encode("latin1")) + number_bytes(0), "is not a name"),
         (number_bytes(1) + blob_bytes(b"a\0b") + number_bytes(0), "is not a name"),
-        (number_bytes(2) + 2 * (blob_bytes(b"same") + number_bytes(0)), "there twice"),
+        (
+            number_bytes(2) + 2 * (blob_bytes(b"same") + number_bytes(0)),
+            "a category is there twice",
+        ),
+        (TWICE, "an entry is there twice"),
     ],
     ids=lambda value: repr(value)[:24],
 )
@@ -162,13 +169,6 @@ def test_what_is_no_whole_cache_is_refused(data: bytes, message: str) -> None:
 def test_a_damaged_search_is_refused(value: bytes) -> None:
     with pytest.raises(UsageError):
         cache_of(bytes_of({("profile:plat=cpu:MatrixMulv5X0", b"key"): value}))
-
-
-def test_a_key_that_is_there_twice_is_refused() -> None:
-    entry = blob_bytes(b"key") + blob_bytes(b"value")
-    data = number_bytes(1) + blob_bytes(b"jit:x") + number_bytes(2) + 2 * entry
-    with pytest.raises(UsageError, match="there twice"):
-        cache_of(data)
 
 
 def test_every_beginning_of_a_file_is_refused() -> None:
@@ -281,10 +281,7 @@ def test_a_choice_that_is_not_clear_is_refused(
     assert candidates in f"{caught.value.hint}."
 
 
-@pytest.mark.parametrize(
-    ("count", "end"),
-    [(0, "operators: none"), (9, "9: MatrixMul unknown shapes"), (10, "; and 1 more")],
-)
+@each_row("engines/megengine/cache_names/named")
 def test_at_most_nine_operators_are_named(count: int, end: str) -> None:
     cache = cache_with(**{f"key{number}": "A" for number in range(count)})
     with pytest.raises(UsageError) as caught:
@@ -311,12 +308,6 @@ def test_two_caches_are_compared_by_their_choices() -> None:
     assert [(a.chosen.name, b.chosen.name) for a, b in difference.differing] == [("B", "B2")]
     assert difference.same == 2
     assert not compare_caches(first, first).differing
-
-
-def test_the_next_best_is_the_fastest_of_the_others() -> None:
-    (operator, *_) = operators_of(choose_algorithm(cache_of(REAL), "1", "4:4:24:3"))
-    assert operator.next_best is not None
-    assert operator.next_best.name == "CONVOLUTION_DEFAULT_IM2COLMATMUL:X86_F32_6x16:384"
 
 
 # What names and keys mean

@@ -40,9 +40,10 @@ def test_a_log_is_read(
     load: float,
     prepare: float | None,
     warmup: list[float],
+    settings: dict[str, object],
 ) -> None:
     """What it says: samples, the median in ms (of an odd number), load, prepare and warm-up in
-    ms."""
+    ms, and which options were set."""
     result = read_one(name)
     times = result.samples.end_to_end
     assert (result.status, result.phase, len(times)) == ("ok", "done", count)
@@ -50,6 +51,7 @@ def test_a_log_is_read(
         assert in_ms(sorted(times)[count // 2]) == median
     assert (in_ms(result.load_seconds), in_ms(result.prepare_seconds)) == (load, prepare)
     assert [*map(in_ms, result.warmup.end_to_end)] == warmup
+    assert result.spec.settings == settings
     assert len(result.samples.host) == len(result.samples.device) == count
     assert result.engine is not None
     assert (result.engine.version, result.engine.driver) == ("1.13.0", "load_and_run")
@@ -62,23 +64,6 @@ def test_a_failed_run_is_a_failed_run() -> None:
     problem = "failed to open models/none.mge: No such file or directory"
     assert failure_of(result, 4).message == problem
     assert "backtrace:" in result.log_tail
-
-
-@each_row("engines/megengine/load_and_run_logs/settings")
-def test_messages_say_which_options_were_set(name: str, settings: dict[str, object]) -> None:
-    assert read_one(name).spec.settings == settings
-
-
-def test_runners_keep_their_samples() -> None:
-    samples = read_one("digits_thread2").samples
-    assert samples.runner == (0, 0, 0, 1, 1, 1)
-    assert in_ms(samples.of_runner(1).end_to_end[0]) == 0.182
-
-
-def test_assertions_are_kept() -> None:
-    (case,) = read_one("testcases").cases
-    (verdict,) = case.verdicts
-    assert (case.passed, verdict.id, verdict.error, verdict.limit) == (True, 282, 0.0, 1e-4)
 
 
 def test_runs_of_the_manual_are_read_with_their_command_lines() -> None:
@@ -109,6 +94,7 @@ def test_a_small_log_is_read(rule: str, lines: list[str], facts: dict[str, Any])
         "load and preparation": [in_ms(result.load_seconds), in_ms(result.prepare_seconds)],
         "warmup": [*map(in_ms, result.warmup.end_to_end)],
         "runner": [*samples.runner],
+        "runner of warm-ups": [*result.warmup.runner],
         "case": [*samples.case],
         "cases": [case.name for case in result.cases],
         "settings": spec.settings,
@@ -117,7 +103,7 @@ def test_a_small_log_is_read(rule: str, lines: list[str], facts: dict[str, Any])
         "iterations": [spec.warmup_iterations, spec.iterations],
         "ends": [result.status, result.phase],
         "verdicts": [
-            [it.error, it.limit, it.passed] for each in result.cases for it in each.verdicts
+            [it.id, it.error, it.limit, it.passed] for each in result.cases for it in each.verdicts
         ],
     }
     assert {fact: found[fact] for fact in facts} == facts, rule
@@ -145,12 +131,16 @@ def test_a_log_that_was_cut_at_any_line_is_refused() -> None:
     lines = (LOGS / "mobilenet_nchw88.txt").read_text().splitlines(keepends=True)
     finished = next(number for number, line in enumerate(lines) if "finished test" in line)
     places = []
-    for count in range(3, finished + 1):
+    texts = ["".join(lines[:count]) for count in range(3, finished + 1)]
+    for text in (*texts, texts[-1][:-12], texts[-1][:-12] + "\n"):
         with pytest.raises(UsageError) as error:
-            read("".join(lines[:count]))
+            read(text)
         places.append(str(error.value).removeprefix("log.txt: was cut short "))
     assert list(dict.fromkeys(places)) == [
-        *("before the first iteration", *(f"after iteration {it} of 5" for it in range(5)))
+        "before the first iteration",
+        *(f"after iteration {it} of 5" for it in range(5)),
+        f"in line {finished}",
+        f"log.txt: line {finished} is damaged: 'iter 4/5: e2e=4.350 ms (hos'",
     ]
     assert read("".join(lines[: finished + 1]))
 

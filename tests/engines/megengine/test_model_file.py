@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -24,14 +25,8 @@ CONVOLUTION = 2 * 12 * 12 * 8 * 16 * 9
 Read = Callable[[Path], ModelInfo]
 
 # How the network is optimised when it is dumped.
-OPTIMIZATIONS: Mapping[str, dict[str, bool]] = {
-    "optimised": {},
-    "fused": {"enable_fuse_conv_bias_nonlinearity": True},
-    "nchw44": {"enable_fuse_conv_bias_nonlinearity": True, "enable_nchw44": True},
-    "nchw88": {"enable_fuse_conv_bias_nonlinearity": True, "enable_nchw88": True},
-    "hwcd4": {"enable_hwcd4": True},
-    "ioc16": {"enable_ioc16": True},
-}
+CASES = json.loads(Path(__file__).with_name("cases.json").read_text())
+OPTIMIZATIONS: Mapping[str, dict[str, bool]] = dict(CASES["optimizations"])
 
 
 IMAGE, ROWS = (2, 8, 6, 6), (4, 10)

@@ -155,10 +155,6 @@ def test_operators_have_their_figures_and_algorithms(mobilenet: Made) -> None:
     assert flops == pytest.approx(116e6, rel=0.01)
     for operator in profile.operators:
         assert (operator.algorithm is not None) == (operator.type in CHOSEN)
-    (first, *_) = (each for each in profile.operators if each.type == "ConvolutionForward")
-    assert first.inputs[0].shape == (1, 3, 224, 224)
-    assert first.inputs[0].dtype == "float32"
-    assert first.source == "derived"
 
 
 def test_calls_and_copies_of_lite_are_spans(mobilenet: Made) -> None:

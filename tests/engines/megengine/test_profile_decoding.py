@@ -19,7 +19,6 @@ from lar.engines.megengine.profile import (
     executions_of,
     flops_of_operator,
     kernel_of,
-    memory_plan_of,
     module_of,
     operators_of,
     profile_of_raw,
@@ -125,18 +124,6 @@ def test_a_computing_node_is_on_a_cpu_or_a_device(node: str, device: str) -> Non
     assert device_of(decode_raw(DATA.read_text().replace("cpu0:0", node).encode())) == device
 
 
-def test_the_memory_plan_is_what_lives_while_it_runs(raw: RawProfile) -> None:
-    plan = memory_plan_of(raw, places_of(raw))
-    assert plan.static_bytes == 34816  # as the engine has it in its log
-    # What lives at the same time lies apart.
-    living = [chunk for chunk in plan.chunks if chunk.first_operator is not None]
-    for one in living:
-        for other in living:
-            if one is not other and one.address < other.address < one.address + one.size_bytes:
-                first, second = sorted((one, other), key=lambda each: each.first_operator or 0)
-                assert (first.last_operator or 0) < (second.first_operator or 0)
-
-
 def test_a_file_is_a_profile_of_one_iteration() -> None:
     data = DATA.read_bytes()
     profile = profile_of_raw(data)
@@ -147,13 +134,9 @@ def test_a_file_is_a_profile_of_one_iteration() -> None:
     assert json.loads(again.engine_raw) == json.loads(data)
 
 
-def break_variable(document: Any) -> None:
-    document["graph_exec"]["operator"][CONVOLUTION]["input"].append("9999")
-
-
 def test_a_missing_variable_is_told() -> None:
     with pytest.raises(ValueError, match="variable 9999 is not in it"):
-        raw_after(break_variable)
+        raw_after(lambda it: it["graph_exec"]["operator"][CONVOLUTION]["input"].append("9999"))
 
 
 def test_a_profile_without_operators_is_one_without_steps() -> None:
@@ -249,15 +232,10 @@ def sizes_of(change: Callable[[Any], object] = lambda document: None) -> dict[st
     return found
 
 
-def test_views_constants_and_forwarded_pointers_have_no_bytes() -> None:
-    sizes = sizes_of()
-    for type in ("ImmutableTensor", "Host2DeviceCopy", "Reshape"):
-        assert sizes[type] == {0}, type
+def test_what_is_copied_is_read_and_written() -> None:
     moved = sizes_of(copy_everything)
     assert moved["Host2DeviceCopy"] == {2 * 256}  # read on the host, and written
     assert moved["Reshape"] == {2 * 512}
-    data = [each.flops for each in operators_of(raw_after()) if each.type == "ImmutableTensor"]
-    assert set(data) == {0}
 
 
 def operator_named(document: Any, type: str) -> Any:
@@ -295,26 +273,24 @@ def test_what_picks_some_elements_reads_no_more_than_it_gives() -> None:
 
 
 def test_copies_and_conversions_are_spans_of_their_operators() -> None:
+    copy, relayout = ("Host2DeviceCopy", 256), ("Reshape", 512, (None, None))
     assert moved("cpu", lambda document: None) == []
     assert moved("cpu", copy_everything) == [
-        (*("memcpy", "[CPU memcpy HtoH]", "Host2DeviceCopy", 256), *(("host", "host"), None, 3)),
-        ("relayout", "[relayout]", "Reshape", 512, (None, None), None, 3),
+        ("memcpy", "[CPU memcpy HtoH]", *copy, ("host", "host"), None, 3),
+        ("relayout", "[relayout]", *relayout, None, 3),
     ]
-
-
-def test_on_a_device_the_input_comes_from_the_host() -> None:
-    copy, relayout = moved("cuda:0", copy_everything)
-    assert copy[1:] == (
-        *("[CUDA memcpy HtoD]", "Host2DeviceCopy", 256, ("host", "device"), "cuda:0", 3),
-    )
-    assert relayout[-2:] == ("cuda:0", 3)
+    # The input of a device comes from the host.
+    assert moved("cuda:0", copy_everything) == [
+        ("memcpy", "[CUDA memcpy HtoD]", *copy, ("host", "device"), "cuda:0", 3),
+        ("relayout", "[relayout]", *relayout, "cuda:0", 3),
+    ]
 
 
 def test_what_computes_on_a_device_is_a_span_with_the_name_of_its_algorithm() -> None:
     def shorten(document: Any) -> None:
         copy_everything(document)
         times = document["profiler"]["device"]
-        for key, seconds in (("22", 0.0), ("32", 1e-9)):  # the two of pooling
+        for key, seconds in (("22", 0.0), ("32", 1e-9), ("47", 1e-6)):  # pooling, Reshape
             (own,) = times[key].values()
             own["end"] = own["kern"] + seconds
 
@@ -324,7 +300,8 @@ def test_what_computes_on_a_device_is_a_span_with_the_name_of_its_algorithm() ->
     spans = [span for span in found if span.category == "kernel"]
     convolutions = ["ConvBiasForward", "IM2COL", "ConvBiasForward"]
     assert [span.name for span in spans] == [
-        *(*["ImmutableTensor"] * 3, "TypeCvt", *convolutions, "PoolingForward", "ImmutableTensor"),
+        *(*["ImmutableTensor"] * 3, "TypeCvt", *convolutions),
+        *("PoolingForward", "Reshape", "ImmutableTensor"),
     ]
     assert {(span.device, span.stream, span.thread) for span in spans} == {("cuda:0", 2, 2)}
 

@@ -26,19 +26,12 @@ from lar.engines.megengine.cache import (
     without_winograd,
 )
 from lar.records.bench import read_bench
-from lar.records.run import (
-    Case,
-    Failure,
-    OutputSummary,
-    RunContext,
-    RunResult,
-    RunSpec,
-    read_result,
-)
+from lar.records.run import Failure, OutputSummary, RunContext, RunResult, RunSpec, read_result
 from tests.conftest import RunLar
 from tests.engines.megengine.caches import candidates, convolutions
 from tests.engines.megengine.programs import CACHE, DIGITS, MODELS, REPOSITORY
 from tests.running.isolated_runs import SOON
+from tests.tables import each_row
 
 POLICY = "--fast-run-algo-policy"
 LAYOUT = "--enable-nchw44"
@@ -286,8 +279,7 @@ def log_of(cache: AlgorithmCache) -> bytes:
 def spec_with(**settings: Any) -> RunSpec:
     known: dict[str, Any] = {"winograd_transform": True, "fast_run_algo_policy": str(CACHE)}
     known |= settings
-    cases = Case(name="#0"), Case(name="#1")
-    return RunSpec(model=DIGITS, engine="megengine", driver="lite", settings=known, cases=cases)
+    return RunSpec(model=DIGITS, engine="megengine", driver="lite", settings=known)
 
 
 def context_in(folder: Path) -> RunContext:
@@ -297,23 +289,14 @@ def context_in(folder: Path) -> RunContext:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "code", "subject"),
-    [
-        ("winograd", 4, "the trial of winograd algorithms"),
-        ("direct", 4, "the trial of direct algorithms"),
-        *(("direct", 2, ""), ("winograd", 130, "")),  # these are of the whole run
-    ],
-)
+@each_row("engines/megengine/strategies/failures of steps")
 def test_a_step_that_fails_is_the_runs_status(
     tmp_path: Path, name: str, code: int, subject: str
 ) -> None:
     steps = Steps(fails=name, code=code)
     result = steps.prefer_winograd(tmp_path)
     assert result.status == "crashed"
-    assert result.failure == Failure(
-        "the engine crashed", "some hint", subject=subject, exit_code=code
-    )
+    assert result.failure == Failure("the engine crashed", "some hint", code, subject=subject)
     assert Path(steps.runs[-1][1].work_folder).name == name  # nothing ran after it
 
 
@@ -339,7 +322,7 @@ def test_steps_run_alone_and_write_where_nobody_looks(tmp_path: Path) -> None:
     *trials, (timed, kept) = steps.runs
     assert [trial.iterations for trial, _ in trials] == [0, 1, 1]  # the search comes first
     for trial, context in trials:
-        assert (trial.runners, trial.warmup_iterations, len(trial.cases)) == (1, 1, 1)
+        assert (trial.runners, trial.warmup_iterations) == (1, 1)
         assert not {"io_dump", "dump_filter"} & trial.settings.keys()
         assert list(context.written) == ["model_dump"]
         assert trial.settings["multi_thread_core_ids"] == "0"
