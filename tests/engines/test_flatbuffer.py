@@ -26,6 +26,9 @@ def test_a_file_is_read_to_its_last_byte() -> None:
     (table,) = open_root(data[:-1]).tables(0)
     with pytest.raises(ValueError, match="3 bytes should follow byte"):
         table.text(0)
+    (table,) = open_root(memoryview(file_of(1, struct.pack("<I", 2) + b"abc"))).tables(0)
+    with pytest.raises(ValueError, match="a text does not end"):
+        table.text(0)
     assert not open_root(memoryview(bytes(4)))  # a table without fields
     with pytest.raises(ValueError, match="cut short"):
         open_root(memoryview(bytes(3)))

@@ -7,7 +7,6 @@ processor with the policy PROFILE | OPTIMIZED.
 from __future__ import annotations
 
 import importlib.util
-import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -216,13 +215,10 @@ def test_a_changed_file_is_refused_or_whole(changes: list[tuple[int, int, bytes]
 
 
 def test_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
     with open(tmp_path / "large", "wb") as file:
         file.truncate(1 << 40)
     for name, message in (
         ("missing", "no such fast-run cache"),
-        (".", "is a folder, not a fast-run cache"),
-        ("pipe", "is not a regular file"),
         ("large", "has 1099511627776 bytes; at most"),
     ):
         with pytest.raises(UsageError, match=message):
