@@ -158,7 +158,7 @@ def test_what_is_no_whole_cache_is_refused(data: bytes, message: str) -> None:
         number_bytes(1),
         *(
             number_bytes(1) + blob_bytes(algorithm("A").blob) + blob_bytes(result)
-            for result in (b":1;fast;0:\0", b":1;1e999;0:\0", b":1;nan;0:\0", b":1;0.1;0:")
+            for result in (b":1;fast;0:\0", b":1;1e+999;0:\0", b":1;nan;0:\0", b":1;0.1;0:")
         ),
         number_bytes(1) + blob_bytes(algorithm("A").blob[:-1]) + blob_bytes(b":1;0.1;0:\0"),
         number_bytes(1) + blob_bytes(algorithm("A").blob + b"A") + blob_bytes(b":1;0.1;0:\0"),
