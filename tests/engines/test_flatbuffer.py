@@ -19,6 +19,31 @@ def file_of(count: int, vector: bytes) -> bytes:
     return root + tables + table + vector
 
 
+def test_a_file_is_read_to_its_last_byte() -> None:
+    data = memoryview(file_of(1, struct.pack("<I", 2) + b"ab\0"))
+    (table,) = open_root(data).tables(0)
+    assert table.text(0) == "ab"
+    (table,) = open_root(data[:-1]).tables(0)
+    with pytest.raises(ValueError, match="3 bytes should follow byte"):
+        table.text(0)
+    (table,) = open_root(memoryview(file_of(1, struct.pack("<I", 2) + b"abc"))).tables(0)
+    with pytest.raises(ValueError, match="a text does not end"):
+        table.text(0)
+    assert not open_root(memoryview(bytes(4)))  # a table without fields
+    with pytest.raises(ValueError, match="cut short"):
+        open_root(memoryview(bytes(3)))
+
+
+def test_elements_are_read_up_to_the_limit() -> None:
+    size = len(file_of(20, b"")) + MORE_ELEMENTS // 4 - 1
+    data = memoryview(file_of(20, struct.pack("<I", size) + bytes(4 * size)))
+    tables = list(open_root(data).tables(0))
+    assert 20 + 20 * size == 4 * len(data) + MORE_ELEMENTS
+    assert [len(each.numbers(0)) for each in tables] == [size] * 20
+    with pytest.raises(ValueError, match="again and again"):
+        tables[0].numbers(0)
+
+
 @pytest.mark.parametrize("read", ["numbers", "text", "tables"])
 def test_the_elements_that_are_read_are_limited(read: str) -> None:
     size = MORE_ELEMENTS // 4

@@ -613,7 +613,7 @@ def alone(spec: RunSpec) -> RunSpec:
         for key, value in spec.settings.items()
         if key != table.THREAD.key and table.BY_KEY[key].purpose != "dump"
     }
-    if spec.runners > 1 and table.MULTI_THREAD_CORE_IDS.is_given(settings):
+    if table.MULTI_THREAD_CORE_IDS.is_given(settings):
         cores = str(settings[table.MULTI_THREAD_CORE_IDS.key]).split(",")
         settings[table.MULTI_THREAD_CORE_IDS.key] = ",".join(cores[: len(cores) // spec.runners])
     once = replace(spec, settings=settings, cases=spec.cases[:1], warmup_iterations=1, iterations=1)

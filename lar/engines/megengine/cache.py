@@ -330,9 +330,8 @@ def operators_of(*caches: AlgorithmCache) -> list[Operator]:
     """
     operators: list[Operator] = []
     for place, entries in gather(caches).items():
-        searched, searches = SEARCH.fullmatch(place[0]), searches_among(entries)
-        if searched and searches:
-            device, name = searched.groups()
+        if searched := SEARCH.fullmatch(place[0]):
+            (device, name), searches = searched.groups(), searches_among(entries)
             known = (len(operators) + 1, place, device, name, *read_key(name, place[1]))
             joined = tuple(with_searches(join_searches(searches), searches))
             operators.append(Operator(*known, joined))

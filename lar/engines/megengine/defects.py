@@ -166,13 +166,14 @@ def traits_in(graph: memoryview) -> Iterator[str]:
     for operator in opened.operators:
         kind, parameters = opened.kind_of(operator), opened.parameters_of(operator)
         number = operator.table(opened.places.dtype).integer(0, "<B")
-        sparse, layout = map(parameters.integer, CONVOLUTIONS.get(kind, (0, 0)))
         if number in QUANTISED_DTYPES:
             yield QUANTISED
-        if kind in CONVOLUTIONS and sparse:
-            yield GROUPED
-        elif kind in CONVOLUTIONS and not layout and number == FLOAT32:
-            yield FLOAT_PRODUCTS
+        if kind in CONVOLUTIONS:
+            sparse, layout = map(parameters.integer, CONVOLUTIONS[kind])
+            if sparse:
+                yield GROUPED
+            elif not layout and number == FLOAT32:
+                yield FLOAT_PRODUCTS
         elif kind in POOLINGS and not parameters.integer(0):
             yield MAX_POOLING
         elif kind == MATRIX_PRODUCT and number == FLOAT32 and opened.is_new:

@@ -104,7 +104,7 @@ class OperatorReader:
             parameters=parameters_of(known.param),
             flops=flops_of_operator(operator.type, taken, made, known) if footprint else None,
             size_bytes=self.moved_bytes_of(operator, taken, made) if footprint else None,
-            workspace_bytes=sum(sum(it.layout.shape[:1]) for it in plans) if plans else None,
+            workspace_bytes=sum(sum(it.layout.shape) for it in plans) if plans else None,
             source="derived" if footprint else "none",
             reads=tuple(self.keys[number] for number in operator.input),
             writes=tuple(self.keys[number] for number in given),
@@ -343,7 +343,7 @@ class ProfiledGraphs:
     def __init__(self) -> None:
         self.operators: list[ProfiledOperator] = []
         self._known: dict[object, int] = {}
-        # The operators and shapes of the last graph, and the places of its operators.
+        # The operators and tensors of the last graph, and the places of its operators.
         self._graph: object = None
         self._places: dict[str, int] = {}
 
@@ -352,8 +352,8 @@ class ProfiledGraphs:
 
         The ids are in the order of execution.
         """
-        plans = (variable.mem_plan for variable in raw.graph_exec.var.values())
-        graph = raw.graph_exec.comp_seq, [plan and plan.layout.shape for plan in plans]
+        plans = [variable.mem_plan for variable in raw.graph_exec.var.values()]
+        graph = raw.graph_exec.comp_seq, plans
         if graph != self._graph:
             places = enumerate(operators_of(raw))
             self._places = {each.id: self._place_of(position, each) for position, each in places}
@@ -611,7 +611,6 @@ def release_loaded(folder: str) -> None:
         return
     advise, do_not_need = ctypes.CDLL(None).madvise, 4
     advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    begin = end = 0
     with contextlib.suppress(OSError), open("/proc/self/smaps") as file:
         for line in file:
             word, _, rest = line.partition(" ")

@@ -50,6 +50,8 @@ def test_what_is_computed_ends_before_the_outputs_are_copied() -> None:
 def test_a_clock_that_begins_again_is_another() -> None:
     fits = fit_offsets([(0, 4000), None, (900_000, 904_000), (901_000, 905_000)])
     assert fits == [Fit(0, 2000, 2000 + RESOLUTION_NS), Fit(2, 902_500, 1500 + RESOLUTION_NS)]
+    assert fit_offsets([(0, 1000), (2000, 3000)]) == [Fit(0, 1500, 500 + RESOLUTION_NS)]
+    assert len(fit_offsets([(0, 1000), (2001, 3000)])) == 2
     assert [fit_at(fits, number) for number in range(4)] == [fits[0], fits[0], fits[1], fits[1]]
     iterations = [iteration_of(number, 0, [], end=1) for number in (0, 1, 5, 6)]
     assert alignments_of("the clock", fits, iterations) == [

@@ -27,7 +27,6 @@ from lar.engines.megengine import defects, symbols
 from lar.engines.megengine.defects import (
     FLOAT_PRODUCTS,
     GROUPED,
-    MATRIX_PRODUCT,
     MAX_POOLING,
     QUANTISED,
     QUIRKS,
@@ -316,8 +315,8 @@ def test_what_is_damaged_tells_nothing(tmp_path: Path) -> None:
         assert (traits_of(str(file)) or set()) <= {FLOAT_PRODUCTS, MAX_POOLING, GROUPED, QUANTISED}
 
 
-def graph_of_product(shape: list[int] | None) -> memoryview:
-    """A graph of one matrix product whose output has that shape, if the file tells it."""
+def graph_of(kind: int, parameters: list[int], dtype: int, shape: list[int] | None) -> memoryview:
+    """A graph of one operator whose output has that shape, if the file tells it."""
     builder: Any = flatbuffers.Builder(1024)
 
     def add_vector(elements: list[int], prepend: Any) -> int:
@@ -332,9 +331,17 @@ def graph_of_product(shape: list[int] | None) -> memoryview:
         builder.PrependUOffsetTRelativeSlot(1, sizes, 0)
     variables = add_vector([builder.EndObject()], builder.PrependUOffsetTRelative)
     outputs = add_vector([0], builder.PrependUint32)
+    builder.StartObject(len(parameters))
+    for field, value in enumerate(parameters):
+        builder.PrependUint32Slot(field, value, 0)
+    fields = builder.EndObject()
+    builder.StartObject(1)
+    builder.PrependUint8Slot(0, dtype, 0)
+    element = builder.EndObject()
     builder.StartObject(15)
-    builder.PrependUint8Slot(3, MATRIX_PRODUCT, 0)
-    builder.PrependUOffsetTRelativeSlot(8, outputs, 0)
+    builder.PrependUint8Slot(3, kind, 0)
+    for place, made in ((4, fields), (8, outputs), (10, element)):
+        builder.PrependUOffsetTRelativeSlot(place, made, 0)
     operators = add_vector([builder.EndObject()], builder.PrependUOffsetTRelative)
     builder.StartObject(8)
     builder.PrependUOffsetTRelativeSlot(2, operators, 0)
@@ -344,6 +351,8 @@ def graph_of_product(shape: list[int] | None) -> memoryview:
     return memoryview(struct.pack("<I", len(content)) + content)
 
 
-@each_row("engines/megengine/defects/products")
-def test_a_matrix_product_of_many_rows(shape: list[int] | None, traits: list[str]) -> None:
-    assert [*traits_in(graph_of_product(shape))] == traits
+@each_row("engines/megengine/defects/operators")
+def test_the_trait_of_an_operator(
+    kind: int, parameters: list[int], dtype: int, shape: list[int] | None, trait: str
+) -> None:
+    assert [*traits_in(graph_of(kind, parameters, dtype, shape))] == [trait] * bool(trait)

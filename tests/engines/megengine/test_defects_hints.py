@@ -65,20 +65,16 @@ def test_nothing_is_said_of_times_that_were_not_taken() -> None:
     none = Samples()
     assert effects_of("digits_cnn", {"io_dump": "d"}, samples=none) == []
     assert effects_of("int8", {"enable_nchw4": True}, samples=none) == [WRONG_INT8]
+    assert effects_of("int8", {"enable_nchw4": True}, warmup=none) == [WRONG_INT8]
+    searched = ["--full-run: only the warm-up was run, which makes the search"]
+    assert effects_of("digits_cnn", {"full_run": True}, samples=none) == searched
     for settings in ({}, {"enable_nchw4": True}, {"check_var_value": "3"}):
         assert effects_of("int8", settings, samples=none, warmup=none) == []
 
 
 def test_a_cache_spares_only_a_run_that_takes_it() -> None:
     settings = {"fast_run_algo_policy": "f"}
-    assert effects_of("digits_cnn", settings) == []
     assert effects_of("digits_cnn", settings, uncached_operators=2) == [MKL]
-
-
-def test_what_prefers_winograd_can_be_done() -> None:
-    settings = {"winograd_transform": True, "enable_nchw44": True}
-    hint = hints_for(result_of("digits_cnn", settings), {})
-    assert hint.endswith("add --fast-run, or --fast-run-algo-policy FILE")
 
 
 def test_a_run_prints_one_hint(run_lar: RunLar, tmp_path: Path) -> None:

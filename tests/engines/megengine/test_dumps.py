@@ -95,8 +95,7 @@ def test_the_engines_log_stays_whole_for_who_asks_for_it(run_lar: RunLar, tmp_pa
 def test_algorithms_of_equal_shapes_stand_together(tmp_path: Path) -> None:
     """The engine does not tell the parameters that they differ in."""
     line = "Conv: tensor layouts({{1(1) Float32}} ) -> ({{2(1) Float32}} )): algo={} workspace=0MiB"
-    names = ("A", "B", "A")
-    (tmp_path / "dump.choices").write_text("".join(line.format(name) + "\n" for name in names))
+    (tmp_path / "dump.choices").write_text("".join(line.format(name) + "\n" for name in "ABA"))
     facts = describe_dump(tmp_path / "dump")
     assert facts == DumpFacts([], None, {Kernel("Conv", ((1,), (2,))): "A or B"})
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,14 +25,8 @@ CONVOLUTION = 2 * 12 * 12 * 8 * 16 * 9
 Read = Callable[[Path], ModelInfo]
 
 # How the network is optimised when it is dumped.
-OPTIMIZATIONS: Mapping[str, dict[str, bool]] = {
-    "optimised": {},
-    "fused": {"enable_fuse_conv_bias_nonlinearity": True},
-    "nchw44": {"enable_fuse_conv_bias_nonlinearity": True, "enable_nchw44": True},
-    "nchw88": {"enable_fuse_conv_bias_nonlinearity": True, "enable_nchw88": True},
-    "hwcd4": {"enable_hwcd4": True},
-    "ioc16": {"enable_ioc16": True},
-}
+CASES = json.loads(Path(__file__).with_name("cases.json").read_text())
+OPTIMIZATIONS: Mapping[str, dict[str, bool]] = dict(CASES["optimizations"])
 
 
 IMAGE, ROWS = (2, 8, 6, 6), (4, 10)
@@ -249,6 +245,16 @@ def test_a_damaged_graph_is_refused_and_the_reason_kept(
     error = check_refused(read_model, path)
     assert "damaged" in str(error)
     assert "verification failed" in str(error.__cause__)
+
+
+@each_row("engines/megengine/cases/constants")
+def test_constants_of_several_numbers_are_weights(
+    dtype: str, quantised: str, shape: list[int], size_bytes: int, counts: bool
+) -> None:
+    facts: Any = {"metadata": {"mgb_dtype": {"name": quantised}}} if quantised else {}
+    owner = SimpleNamespace(type="ImmutableTensor")
+    constant = SimpleNamespace(dtype=np.dtype(dtype, **facts), shape=tuple(shape), owner=owner)
+    assert (model_file.bytes_of(constant), model_file.is_weight(constant)) == (size_bytes, counts)
 
 
 @each_row("engines/megengine/cases/operations of modes")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -154,10 +155,6 @@ def test_operators_have_their_figures_and_algorithms(mobilenet: Made) -> None:
     assert flops == pytest.approx(116e6, rel=0.01)
     for operator in profile.operators:
         assert (operator.algorithm is not None) == (operator.type in CHOSEN)
-    (first, *_) = (each for each in profile.operators if each.type == "ConvolutionForward")
-    assert first.inputs[0].shape == (1, 3, 224, 224)
-    assert first.inputs[0].dtype == "float32"
-    assert first.source == "derived"
 
 
 def test_calls_and_copies_of_lite_are_spans(mobilenet: Made) -> None:
@@ -321,12 +318,13 @@ def finish_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_engines_own_time_is_what_follows_its_finish() -> None:
     driver: Any = Driver()
     clock = ProfileClock(driver)
+    assert clock.own_seconds() == 0.0  # before the first iteration
 
     def wait() -> int:
         driver.now += 2.0
-        driver.kept[0](None, None, 0)
+        status: int = driver.kept[0](None, None, 0)
         driver.now += 0.5
-        return 0
+        return status
 
     assert clock.around(wait)() == 0
     assert clock.own_seconds() == 0.5
@@ -348,7 +346,8 @@ def test_a_wait_without_its_finish_is_counted_and_told() -> None:
     assert clock.own_seconds() == 0.0
     assert clock.missed_count == 1
     dropped = MegEngineProfiler(driver).finish().dropped
-    assert any(line.startswith("the ends of 1 iteration:") for line in dropped)
+    *_, told = [line.partition(":")[0] for line in dropped]
+    assert (told, len(dropped) <= 2) == ("the ends of 1 iteration", True)
 
 
 def test_an_engine_that_computes_nothing_gives_no_executions() -> None:
@@ -371,9 +370,22 @@ def test_threads_are_those_asked_for(settings: dict[str, Any], count: int) -> No
     assert driver.thread_count() is None
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="it is done on Linux alone")
-def test_libraries_still_compute_when_what_loading_read_was_released() -> None:
-    before = np.linalg.inv(np.eye(3) * 2)
-    for folder in ("numpy", "numpy.libs", "no such folder"):
+def release_numpy() -> tuple[list[int], bool]:
+    """Return the KiB that numpy's libraries hold: first, without release, and released.
+
+    Also return whether numpy still computes the same.
+    """
+    held, before = [], np.linalg.inv(np.eye(3) * 2)
+    sizes = re.compile(r"^\S+ r-\S+ .*/numpy/.*\n(?:\S+: .*\n)*?Rss: +(\d+)", re.MULTILINE)
+    for folder in ("no such folder", "no such folder", "numpy"):
         release_loaded(folder)
-    assert (np.linalg.inv(np.eye(3) * 2) == before).all()
+        held.append(sum(map(int, sizes.findall(Path("/proc/self/smaps").read_text()))))
+    return held, bool((np.linalg.inv(np.eye(3) * 2) == before).all())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it is done on Linux alone")
+def test_libraries_still_compute_when_what_loading_read_was_released(
+    elsewhere: Callable[..., tuple[list[int], bool]],
+) -> None:
+    (first, kept, released), computes = elsewhere(release_numpy)
+    assert (kept >= first > 4 * released, computes) == (True, True)

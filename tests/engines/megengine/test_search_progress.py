@@ -45,26 +45,11 @@ def test_a_run_that_searches_nothing_tells_nothing(tmp_path: Path) -> None:
     assert describe("", fast_run=True) == ""  # nowhere to look
 
 
-def test_the_engine_tells_while_it_searches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolation, "PATIENCE_SECONDS", 0.0)
-    monkeypatch.setattr(isolation, "INTERVAL_SECONDS", 0.0)
-
-    class Told(Listener):
-        texts: list[str] = []
-
-        def on_progress(self, text: str, elapsed: float) -> None:
-            self.texts.append(text)
-
-    spec = plan_run(DIGITS, {"iter": 1, "fast_run": True})
-    assert make_run(spec, RunContext(), Told()).status == "ok"
-    counts = [int(text.split()[1]) for text in Told.texts]
-    assert counts == sorted(counts)
-    assert counts[-1] > 0
-
-
-def test_what_was_found_is_kept_while_it_searches(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_the_engine_tells_while_it_searches(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_kept: bool
 ) -> None:
+    """What was found is also kept meanwhile, if the search has a cache file."""
     for name in ("PATIENCE_SECONDS", "INTERVAL_SECONDS"):
         monkeypatch.setattr(isolation, name, 0.0)
     cache = tmp_path / "found.cache"
@@ -74,10 +59,11 @@ def test_what_was_found_is_kept_while_it_searches(
         def on_progress(self, text: str, elapsed: float) -> None:
             counts.append((count_entries(cache), int(text.split()[1])))
 
-    spec = plan_run(DIGITS, {"iter": 1, "fast_run": True, "fast_run_algo_policy": str(cache)})
+    policy = {"fast_run_algo_policy": str(cache)} if is_kept else {}
+    spec = plan_run(DIGITS, {"iter": 1, "fast_run": True, **policy})
     assert make_run(spec, RunContext(), Looking()).status == "ok"
     kept = [count for count, _ in counts]
-    assert any(count > 0 for count in kept)
+    assert any(count > 0 for count in kept) == is_kept
     assert kept == sorted(kept)
     # It is counted from what was known when it began, not from what is kept meanwhile.
     measured = [count for _, count in counts]
@@ -91,7 +77,3 @@ def test_a_file_that_is_half_written_counts_as_none(tmp_path: Path, size: int) -
     file = tmp_path / "half.cache"
     file.write_bytes(CONTENT[:size])
     assert count_entries(file) == (COUNT if size == len(CONTENT) else 0)
-
-
-def test_a_file_that_is_not_there_has_none(tmp_path: Path) -> None:
-    assert count_entries(tmp_path / "none.cache") == 0

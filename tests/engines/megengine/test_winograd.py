@@ -31,6 +31,7 @@ from tests.conftest import RunLar
 from tests.engines.megengine.caches import candidates, convolutions
 from tests.engines.megengine.programs import CACHE, DIGITS, MODELS, REPOSITORY
 from tests.running.isolated_runs import SOON
+from tests.tables import each_row
 
 POLICY = "--fast-run-algo-policy"
 LAYOUT = "--enable-nchw44"
@@ -228,15 +229,15 @@ def test_an_interrupted_search_keeps_what_it_found(tmp_path: Path) -> None:
 class Steps:
     """Stands in for the worker processes; `fails` is the folder whose step ends so."""
 
-    def __init__(self, fails: str = "", far: float = 0.0) -> None:
-        self.fails, self.far = fails, far
+    def __init__(self, fails: str = "", far: float = 0.0, code: int = 4) -> None:
+        self.fails, self.far, self.code = fails, far, code
         self.runs: list[tuple[RunSpec, RunContext]] = []
 
     def step(self, spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
         self.runs.append((spec, context))
         folder = Path(context.work_folder)
         if folder.name == self.fails:
-            failure = Failure("the engine crashed", "some hint")
+            failure = Failure("the engine crashed", "some hint", exit_code=self.code)
             return RunResult(spec=spec, status="crashed", phase="warmup", failure=failure)
         (folder / "outputs").mkdir()
         values = np.ones(3, np.float32) + (self.far if folder.name == "winograd" else 0)
@@ -288,13 +289,14 @@ def context_in(folder: Path) -> RunContext:
     )
 
 
-@pytest.mark.parametrize("name", ["winograd", "direct"])
-def test_a_step_that_crashes_is_the_runs_status_and_named(tmp_path: Path, name: str) -> None:
-    steps = Steps(fails=name)
+@each_row("engines/megengine/strategies/failures of steps")
+def test_a_step_that_fails_is_the_runs_status(
+    tmp_path: Path, name: str, code: int, subject: str
+) -> None:
+    steps = Steps(fails=name, code=code)
     result = steps.prefer_winograd(tmp_path)
     assert result.status == "crashed"
-    subject = f"the trial of {name} algorithms"
-    assert result.failure == Failure("the engine crashed", "some hint", subject=subject)
+    assert result.failure == Failure("the engine crashed", "some hint", code, subject=subject)
     assert Path(steps.runs[-1][1].work_folder).name == name  # nothing ran after it
 
 
@@ -306,17 +308,21 @@ def test_numbers_that_are_far_off_are_a_warning(tmp_path: Path) -> None:
     far = Steps(far=1.0).prefer_winograd(tmp_path)
     assert "the numbers of winograd algorithms are far from" in far.warnings[0]
     assert (far.numeric_errors[0].absolute, far.numeric_errors[0].relative) == (1.0, 0.5)
+    (tmp_path / "none").mkdir()
+    none = Steps(far=float("nan")).prefer_winograd(tmp_path / "none")
+    assert none.warnings == far.warnings
+    assert (none.numeric_errors[0].absolute, none.numeric_errors[0].relative) == (None, None)
 
 
 def test_steps_run_alone_and_write_where_nobody_looks(tmp_path: Path) -> None:
     steps = Steps()
     settings = {"thread": 2, "multi_thread_core_ids": "0,1", "model_dump": "out.mge"}
-    settings |= {"io_dump": "out.txt", "dump_filter": "x"}
+    settings |= {"io_dump": "out.txt", "dump_filter": "x", "fast_run": True}
     steps.prefer_winograd(tmp_path, **settings)
     *trials, (timed, kept) = steps.runs
-    assert len(trials) == 2
+    assert [trial.iterations for trial, _ in trials] == [0, 1, 1]  # the search comes first
     for trial, context in trials:
-        assert trial.runners == 1
+        assert (trial.runners, trial.warmup_iterations) == (1, 1)
         assert not {"io_dump", "dump_filter"} & trial.settings.keys()
         assert list(context.written) == ["model_dump"]
         assert trial.settings["multi_thread_core_ids"] == "0"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -76,40 +75,28 @@ def test_a_batch_is_taken_as_it_comes_or_compiled_for(tmp_path: Path) -> None:
     assert found.tensors[0].expected.shape == (3, 6, 16)
 
 
-def test_outputs_that_are_one_tensor_keep_their_names(tmp_path: Path) -> None:
-    text = "(float[2] x) => (float[2] z, float[2] y) { y = Relu(x) z = Identity(y) }"
-    model = save_named(tmp_path / "two.onnx", text)
-    assert [output.name for output in run(model, "x:[-1.0,2.0]").outputs] == ["z", "y"]
-
-
-def test_single_numbers_are_fed_and_given(tmp_path: Path) -> None:
-    text = "(float a, float b) => (float sum) { sum = Add(a, b) }"
-    model = save_named(tmp_path / "sum.onnx", text)
-    arrays = {"a": np.float32(2), "b": np.float32(3)}
-    (output,) = run(model, {name: np.asarray(it) for name, it in arrays.items()}).outputs
-    assert (output.shape, output.mean) == ((), 5)
-
-
-def damaged(kind: str, folder: Path) -> Path:
-    """A model that cannot be loaded."""
-    if kind == "junk":
-        path = folder / "bad.onnx"
-        path.write_text("this is no model at all")
-        return path
-    path = own_model("openvino", DIGITS, folder)
-    weights = path.with_suffix(".bin")
-    if kind == "no weights":
-        weights.unlink()
-    elif kind == "cut weights":
-        weights.write_bytes(weights.read_bytes()[:1000])
-    else:
-        path.write_text(path.read_text()[:3000])
-    return path
+@each_row("engines/openvino/driver/models")
+def test_a_small_model_is_computed(
+    text: str, fed: str, outputs: list[list[Any]], tmp_path: Path
+) -> None:
+    result = run(save_named(tmp_path / "small.onnx", text), fed)
+    assert [[it.name, it.dtype, [*it.shape], it.mean] for it in result.outputs] == outputs
 
 
 @each_row("engines/openvino/driver/damaged")
-def test_a_damaged_model_is_one_clear_line(kind: str, words: str, tmp_path: Path) -> None:
-    path = damaged(kind, tmp_path)
+def test_a_damaged_model_is_one_clear_line(
+    suffix: str, size: int, words: str, tmp_path: Path
+) -> None:
+    """A file of it has only some of its bytes, or is missing."""
+    path = own_model("openvino", DIGITS, tmp_path)
+    part = path.with_suffix(suffix)
+    if suffix == ".onnx":
+        path = part
+        part.write_bytes(DIGITS.read_bytes())
+    content = part.read_bytes()[:size]
+    part.unlink()
+    if content:
+        part.write_bytes(content)
     try:
         text = refusal_of(run(path))
     except lar.UsageError as error:  # refused without a worker
@@ -131,9 +118,8 @@ def test_importing_it_reports_nothing_to_anybody() -> None:
 def test_options_become_properties(
     settings: dict[str, Any], copies: int, properties: dict[str, str]
 ) -> None:
-    found = config_of(settings, copies)
-    assert found.items() >= {"INFERENCE_PRECISION_HINT": "f32", **properties}.items()
-    assert ("PERFORMANCE_HINT" in found) == ("hint" in settings)
+    expected = {"INFERENCE_PRECISION_HINT": "f32", **properties}
+    assert config_of(settings, copies) == expected
 
 
 # Inputs of an .onnx file
@@ -161,11 +147,7 @@ def test_an_input_without_rank_is_compiled_for_what_is_fed(tmp_path: Path) -> No
     assert "it does not say how many axes some of its tensors have" in text
 
 
-def test_bfloat16_is_fed_and_texts_are_refused(tmp_path: Path) -> None:
-    text = "(bfloat16[2] x) => (bfloat16[2] y) { y = Relu(x) }"
-    model = save_named(tmp_path / "a.onnx", text)
-    result = run(model, "x:[1.5,2.5]")
-    assert (result.outputs[0].dtype, result.outputs[0].mean) == ("bfloat16", 2)
+def test_texts_are_refused(tmp_path: Path) -> None:
     text = "(string[2] x) => (string[2] y) { y = Identity(x) }"
     model = save_named(tmp_path / "b.onnx", text)
     assert "a tensor of string, which lar cannot feed to OpenVINO" in refusal_of(run(model))
@@ -193,22 +175,9 @@ def profiled(model: Path, place: Path, **options: Any) -> Profile:
 
 def test_work_is_that_of_the_model(tmp_path: Path, run_lar: RunLar) -> None:
     profile = profiled(DIGITS, tmp_path / "profile.json")
-    counted = sum(operator.flops or 0 for operator in profile.operators)
-    info = json.loads(run_lar("info", str(DIGITS), "--json", "-").stdout)
-    assert counted == pytest.approx(info["flops"], rel=1e-3)
     conv = next(it for it in profile.operators if it.name == "conv2")
-    assert conv.weights == ("conv2.weight", "conv2.bias")
-    assert (conv.reads[0], conv.writes) == ("relu1", ("relu2",))
     assert (conv.inputs[0].shape, conv.outputs[0].layout) == ((1, 16, 8, 8), "acdb")
     assert "conv" in (conv.algorithm or "")
     text = run_lar("report", str(tmp_path / "profile.json")).stdout
     assert "Operator times are means over all iterations" in text
     assert "not recorded: when operators begin" in text
-
-
-def test_open_axes_have_the_sizes_that_were_fed(tmp_path: Path) -> None:
-    model = write_attention(tmp_path / "attention.onnx")
-    profile = profiled(model, tmp_path / "profile.json", input="x:{3,6,16}", thread=2)
-    product = next(it for it in profile.operators if it.name == "q")
-    assert product.outputs[0].shape == (3, 6, 16)
-    assert product.flops == 2 * 3 * 6 * 16 * 16
