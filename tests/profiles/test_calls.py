@@ -22,18 +22,18 @@ def with_range(
     return replace(profile, spans=(*profile.spans, mark))
 
 
-def times_of(profile: Profile, name: str, kind: Kind | None = None) -> dict[str, int | None]:
+def times_of(profile: Profile, name: str, kind: Kind | None = None) -> dict[str, float | None]:
     """Return the sums of the calls of a name in microseconds."""
     calls = [it for it in calls_of(profile) if it.name == name and kind in (None, it.kind)]
     assert calls
     return {
-        field: sum(getattr(it, field) for it in calls) // 1000
+        field: sum(getattr(it, field) for it in calls) / 1000
         for field in ("cpu_ns", "self_cpu_ns", "device_ns", "self_device_ns")
         if all(getattr(it, field) is not None for it in calls)
     }
 
 
-def cpu_of(profile: Profile, name: str) -> tuple[int | None, int | None]:
+def cpu_of(profile: Profile, name: str) -> tuple[float | None, float | None]:
     """Return how long calls of a name took, and how long themselves, in microseconds."""
     times = times_of(profile, name)
     return times.get("cpu_ns"), times.get("self_cpu_ns")
@@ -130,6 +130,7 @@ class TestMemory:
 
     def test_it_is_that_of_the_operators(self) -> None:
         allocations = (
+            Allocation(999_999, 7, 0),
             Allocation(1_001_000, 2048, 0),
             Allocation(1_500_000, -1024, 0),
             Allocation(1_500_000, 300, 2),
@@ -141,7 +142,8 @@ class TestMemory:
         assert self.memory_of(profile, "head") == [(1024, None)]
 
     def test_that_of_an_iteration_that_reports_none_is_not_known(self) -> None:
-        profile = replace(small_profile(), allocations=(Allocation(1_001_000, 2048, 0),))
+        known, unknown = Allocation(1_001_000, 2048, 0), Allocation(2_500_000, 5)
+        profile = replace(small_profile(), allocations=(known, unknown))
         assert self.memory_of(profile, "Elemwise") == [(0, 0), (None, None)]
 
     def test_an_operator_that_takes_no_time_is_within_no_other(self) -> None:
