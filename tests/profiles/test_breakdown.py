@@ -304,4 +304,3 @@ def test_each_copy_has_its_own_records() -> None:
     first, second = (((steps[n],), (executions[n],), (spans[n], spans[n + 2])) for n in (0, 1))
     assert own == [(*first, *memory.values()), (*second, (), ())]
     assert [step.number for step in breakdown_of(profile)] == [0, 1]
-    assert split_copies(found[0]) == [found[0]]

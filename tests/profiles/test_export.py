@@ -62,16 +62,16 @@ def profile_in_layers() -> Profile:
     modules = ["a.b", "a.b", "a.c", "", "a/c", "d"]
     operators = [operator_of(f"op{at}", "Op", module=it) for at, it in enumerate(modules)]
     executions = [execution_of(at, 10 * at, 10 * at + 9) for at in range(len(modules))]
-    executions.insert(3, execution_of(5, 22, 24))  # within a.c's
+    executions[3:3] = [execution_of(5, 22, 24), execution_of(5, 40, 40)]  # the first within a.c's
     return profile_of(operators, [step_of(0, 0, 100)], executions)
 
 
 def profile_before_zero() -> Profile:
-    """A profile with times before its clock's zero, which viewers would drop."""
+    """A profile of a device without kernels; viewers would drop times before its clock's zero."""
     outer = span_of("user_annotation", "outer", -600, 200, thread=0, step=None)
     executed = execution_of(0, 5, 20, thread=WORKER, dispatch=(-3, 2))
-    counters = (CounterSample("rss", -1_000, 1e6),)
-    return profile_of([CONV], [step_of(0, 0, 100)], [executed], [outer], counters=counters)
+    more: Any = {"counters": (CounterSample("rss", -1_000, 1e6),), "device": "cuda0"}
+    return profile_of([CONV], [step_of(0, 0, 100)], [executed], [outer], **more)
 
 
 MADE = {
@@ -112,9 +112,11 @@ def test_slices_of_a_track_nest_and_no_two_begin_or_end_at_once(
             if (one["pid"], one["tid"]) == (other["pid"], other["tid"]):
                 a, b, c, d = *edges(one), *edges(other)
                 assert b < c or d < a or (a < c and d < b) or (c < a and b < d)
-    recorded = sorted(start for start, _ in [*operators, *dispatches, *dispatches, *calls])
-    drawn = sorted(each["ts"] for each in slices if each["cat"] != "user_annotation")
-    assert drawn == pytest.approx(recorded, abs=0.1)
+    recorded = [(a, a + length) for a, length in [*operators, *dispatches, *calls]]
+    recorded += [(a, a) for a, _ in dispatches]
+    drawn = [edges(each) for each in slices if each["cat"] != "user_annotation"]
+    for ours, theirs in zip(zip(*drawn, strict=True), zip(*recorded, strict=True), strict=True):
+        assert sorted(ours) == pytest.approx(sorted(theirs), abs=0.1)
 
 
 def edges(event: dict[str, Any]) -> tuple[float, float]:

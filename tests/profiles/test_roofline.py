@@ -50,7 +50,8 @@ def test_figures_of_a_part_say_of_how_much() -> None:
     assert work.flops_per_second == 60e9 / 40
     assert work.intensity == 3  # at the least: of 60 operations or more
     assert work_of([Piece(30, 60, None), Piece(10, 1, 10)]).intensity is None
-    assert work_of([Piece(30, 60, 10), Piece(0, None, 10)]).flops_share < 1
+    parts = [[Piece(30, 60, 10), Piece(0, None, 10)], [Piece(0, 60, 10), Piece(0, None, 10)], []]
+    assert [work_of(each).flops_share for each in parts] == [0.9999, 0.0, 0.0]
 
 
 @each_row("profiles/roofline/bounds of 1000 ns")
@@ -179,4 +180,5 @@ def test_the_peak_of_a_cpu_says_nothing_of_a_device() -> None:
     assert host_peak_of(Profile(facts=facts)) is PEAK
     assert host_peak_of(Profile(facts=ProfileFacts(peak=PEAK, device="cuda:0"))) is None
     assert host_peak_of(Profile()) is None
-    assert host_peak_of(Profile(facts=ProfileFacts(peak=Peak(0, 1, 1)))) is None
+    peaks = [ProfileFacts(peak=Peak(*each, 1)) for each in ((0, 1), (1, 0), (1, 1))]
+    assert [host_peak_of(Profile(facts=it)) for it in peaks] == [None, None, Peak(1, 1, 1)]
