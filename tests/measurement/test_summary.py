@@ -111,19 +111,17 @@ def test_requests_have_waits_latencies_and_rates(
     waits: list[float],
     latencies: list[float],
 ) -> None:
-    pacing = Pacing(rate=4.0)
-    spec = replace(SPEC, pacing=pacing, settings={"thread": 2}, percentiles=(50,))
+    spec = replace(SPEC, pacing=Pacing(rate=4.0), settings={"thread": 2}, percentiles=(50,))
     samples = Samples(
         end_to_end=(0.25, 0.5, 0.25, 0.25),
         began=(1.0, 1.5, 2.0, 2.5),
         queueing=(0.0, None, 0.5, 0.25),
     ).part(slice(first, last))
     queue = known(summary_of(samples, spec=spec, iterations_seconds=seconds).queue)
-    wait, latency = queue.waiting_percentiles.values(), queue.latency_percentiles.values()
     own = [*vars(queue).values()]
     assert own[:5] == rates, why
-    assert [*own[5:8], *wait] == waits, why
-    assert [*own[9:12], *latency] == latencies, why
+    assert [*own[5:8], *queue.waiting_percentiles.values()] == waits, why
+    assert [*own[9:12], *queue.latency_percentiles.values()] == latencies, why
 
 
 @each_row("measurement/cases/trusted")

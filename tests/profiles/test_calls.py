@@ -106,7 +106,10 @@ def test_kernels_and_copies_that_a_device_reports_stand_alone() -> None:
         span_of("memcpy", "host", 0, 1, device="cpu"),
     )
     calls = calls_of(replace(profile, spans=(*profile.spans, *spans)))
-    assert {call.name for call in calls if call.kind == "kernel"} == {"gemm", "copy"}
+    assert {it.name: it.memory for it in calls if it.kind == "kernel"} == {
+        "gemm": None,
+        "copy": None,
+    }
     assert all(call.name not in ("copy", "host") for call in calls if call.kind != "kernel")
 
 
@@ -131,12 +134,11 @@ class TestMemory:
         allocations = (
             Allocation(999_999, 7, 0),
             Allocation(1_001_000, 2048, 0),
-            Allocation(1_500_000, -1024, 0),
+            Allocation(2_000_000, -1024, 0),
             Allocation(1_500_000, 300, 2),
-            Allocation(2_500_000, 100, 1),
+            Allocation(2_000_000, 100, 1),
         )
-        profile = replace(small_profile(), allocations=allocations)
-        profile = with_range(profile, "head", 1000, 1400)
+        profile = with_range(replace(small_profile(), allocations=allocations), "head", 1000, 1400)
         assert self.memory_of(profile, "Convolution") == [(1024, 1024), (0, 0), (0, 0), (100, 100)]
         assert self.memory_of(profile, "head") == [(1024, None)]
 
@@ -147,10 +149,13 @@ class TestMemory:
 
     def test_an_operator_that_takes_no_time_is_within_no_other(self) -> None:
         """It has the same begin as the one after it, where the clock is coarse."""
-        profile = profile_of_times(TYPES, [{"conv1": 0, "relu": 7}], step_us=1000)
-        profile = replace(profile, allocations=(Allocation(1_002_000, 2048, 0),))
-        assert self.memory_of(profile, "Convolution") == [(2048, 2048)]
-        assert self.memory_of(profile, "Elemwise") == [(0, 0)]
+        profile = profile_of_times(TYPES, [{"conv1": 0, "conv2": 9, "relu": 7}], step_us=1000)
+        *outer, relu = profile.executions
+        inner = msgspec.structs.replace(relu, start_ns=outer[1].start_ns, end_ns=outer[1].end_ns)
+        memory = Allocation(1_002_000, 7, 0), Allocation(1_003_000, 2048, 2)
+        profile = replace(profile, executions=(*outer, inner), allocations=memory)
+        assert self.memory_of(profile, "Convolution") == [(7, 7), (2048, 0)]
+        assert self.memory_of(profile, "Elemwise") == [(2048, 2048)]
 
 
 @given(
