@@ -68,7 +68,7 @@ def quantile_of_t(probability: float, degrees: float) -> float:
     peak = math.exp(logarithm) / math.sqrt(math.pi)
     u, step, spacing = 0.0, math.inf, len(SIMPSON) - 1
     while abs(step) > PRECISION * u:
-        heights = [math.cosh(u * index / spacing) ** -degrees for index in range(spacing + 1)]
+        heights = [math.cosh(u * index / spacing) ** -degrees for index in range(len(SIMPSON))]
         area = peak * u / (3 * spacing) * sum(map(mul, SIMPSON, heights))
         step = (probability - 0.5 - area) / (peak * heights[-1])
         u += step

@@ -233,7 +233,7 @@ def device_times_of(profile: Profile) -> list[int]:
 
 
 # By operator and step: the begin of each execution, and its place among the given executions.
-Places = dict[tuple[int, int], list[tuple[int, int]]]
+Places = dict[tuple["int | None", "int | None"], list[tuple[int, int]]]
 
 
 def places_of(executions: Sequence[Execution], *, on_device: bool) -> Places:
@@ -262,8 +262,6 @@ def execution_of(span: Span, places: Places) -> int | None:
     Return None if the span has no operator or step, or if its operator has no execution in this
     step.
     """
-    if span.operator is None or span.step is None:
-        return None
     if not (found := places.get((span.operator, span.step))):
         return None
     return found[max(bisect_right(found, span.start_ns, key=itemgetter(0)) - 1, 0)][1]

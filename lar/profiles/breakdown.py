@@ -256,15 +256,15 @@ def take_out_waiting(
     disturbed = disturbed_steps(profile)
     calm = [step for step in steps if step.number in waits and step.number not in disturbed]
     usual = {}
-    for bucket in HOST_PARTS:
-        own = sorted(step.buckets_ns.get(bucket, 0) for step in calm)
-        unexplained = (step.buckets_ns.get(bucket, 0) - waits.get(step.number, 0) for step in steps)
-        least = max(0, min(unexplained, default=0))
+    for bucket in HOST_PARTS.intersection(steps[0].buckets_ns):
+        own = sorted(step.buckets_ns[bucket] for step in calm)
+        unexplained = (step.buckets_ns[bucket] - waits.get(step.number, 0) for step in steps)
+        least = max(0, min(unexplained))
         usual[bucket] = round(percentile_of(own, 50)) if len(own) >= FEWEST_CALM else least
     found = []
     for step in steps:
         times = {**step.buckets_ns}
-        longer = {it: max(0, times[it] - usual[it]) for it in HOST_PARTS.intersection(times)}
+        longer = {it: max(0, times[it] - ns) for it, ns in usual.items()}
         excess = sum(longer.values())
         waited = min(waits.get(step.number, 0), excess)
         for bucket, ns in longer.items():

@@ -53,13 +53,13 @@ class Call:
 
     kind: Kind
     name: str
-    operator: int | None = None
-    thread: int = 0
-    step: int | None = None
-    start_ns: int = 0
-    end_ns: int = 0
-    cpu_ns: int | None = 0
-    self_cpu_ns: int | None = 0
+    operator: int | None
+    thread: int
+    step: int | None
+    start_ns: int
+    end_ns: int
+    cpu_ns: int | None
+    self_cpu_ns: int | None
     device_ns: int = 0
     self_device_ns: int = 0
     memory: Memory | None = None
@@ -134,8 +134,9 @@ def operator_calls(profile: Profile) -> list[Call]:
         taken = memory.get(each.step)
         own = None if taken is None else taken.pop(each.operator, Memory())
         where = each.thread, each.step, *each.interval
-        call = Call("operator", profile.operators[each.operator].type, each.operator, *where)
-        call.cpu_ns = call.self_cpu_ns = ns[0] if is_known else None
+        cpu_ns = ns[0] if is_known else None
+        type = profile.operators[each.operator].type
+        call = Call("operator", type, each.operator, *where, cpu_ns, cpu_ns)
         call.device_ns = call.self_device_ns = ns[1]
         call.memory = call.self_memory = own
         call.disturbed = place in disturbed
@@ -212,10 +213,9 @@ def counts_for(piece: Piece, outer: Piece) -> bool:
     time. The clock is coarse. Two operators with the same start time probably ran one after the
     other.
     """
-    if piece.call.kind != "operator" or outer.call.kind == "range":
-        return False
-    begins_later = piece.start_ns < piece.end_ns or outer.start_ns < piece.start_ns
-    return outer.call.kind == "runtime" or begins_later
+    if outer.call.kind == "operator":
+        return piece.start_ns < piece.end_ns or outer.start_ns < piece.start_ns
+    return outer.call.kind == "runtime"
 
 
 def clip_to_steps(
@@ -258,13 +258,12 @@ def take_out_profiling(profile: Profile, calls: Sequence[Call]) -> Iterator[Call
         return
     own = group_by(calls, lambda call: call.step)
     for step in breakdown_of(profile):
-        left = cost_ns = step.buckets_ns.get(PROFILING, 0)
+        left = cost_ns = step.buckets_ns[PROFILING]
         for call in sorted(own.get(step.number, ()), key=lambda it: -(it.self_cpu_ns or 0)):
             left -= call.take_out(left)
         if cost_ns:
-            call = Call("profiling", PROFILING, step=step.number)
-            call.cpu_ns = call.self_cpu_ns = cost_ns
-            yield call
+            where = None, 0, step.number, 0, 0
+            yield Call("profiling", PROFILING, *where, cost_ns, cost_ns)
 
 
 def memory_by_step(profile: Profile) -> dict[int, dict[int, Memory]]:

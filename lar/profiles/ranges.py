@@ -288,8 +288,8 @@ def members_of_ranges(profile: Profile, records: Iterable[Begun]) -> list[tuple[
             places = [place for execution in same.pop() for place in parts.get(execution, ())]
         else:
             known = starts.get(span.thread, starts[None])
-            first = bisect_left(known, (span.start_ns, -1))
-            last = bisect_left(known, (span.end_ns, -1))
+            first = bisect_left(known, (span.start_ns,))
+            last = bisect_left(known, (span.end_ns,))
             places = [place for _, place in known[first:last]]
         found.append((span, places))
     return found

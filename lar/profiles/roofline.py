@@ -27,7 +27,7 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from lar.errors import count_of
-from lar.profiles.times import keep_with_profile
+from lar.profiles.times import group_by, keep_with_profile
 from lar.records.profile import Peak, Profile, ProfiledOperator, TensorFact
 
 Bound = Literal["compute", "memory", "cache", "far"]
@@ -75,11 +75,11 @@ class Work:
 
     calls: int
     time_ns: float
-    flops: int | None = None
-    size_bytes: int | None = None
-    is_float32: bool = True
-    flops_share: float = 0.0
-    bytes_share: float = 0.0
+    flops: int | None
+    size_bytes: int | None
+    is_float32: bool
+    flops_share: float
+    bytes_share: float
     parts: tuple[Work, ...] = ()
 
     @property
@@ -172,10 +172,7 @@ class Work:
 
 def work_of(pieces: Iterable[Piece]) -> Work:
     """Return the work of all pieces, which may be of several operators."""
-    durations: dict[tuple[int | None, int | None, bool, int | None], list[int]] = {}
-    for piece in pieces:
-        durations.setdefault(piece[1:], []).append(piece.duration_ns)
-    parts = tuple(part_of(Piece(0, *alike), own) for alike, own in durations.items())
+    parts = tuple(map(part_of, group_by(pieces, lambda piece: piece[1:]).values()))
     if len(parts) == 1:
         return parts[0]
     return Work(
@@ -190,12 +187,12 @@ def work_of(pieces: Iterable[Piece]) -> Work:
     )
 
 
-def part_of(piece: Piece, durations_ns: Sequence[int]) -> Work:
-    """Return the work of all calls of an operator; `piece` has the work of one call."""
-    calls = len(durations_ns)
+def part_of(pieces: Sequence[Piece]) -> Work:
+    """Return the work of all calls of an operator, which differ only in their durations."""
+    piece, calls = pieces[0], len(pieces)
     return Work(
         calls=calls,
-        time_ns=calls * median(durations_ns),
+        time_ns=calls * median(it.duration_ns for it in pieces),
         flops=None if piece.flops is None else calls * piece.flops,
         size_bytes=None if piece.size_bytes is None else calls * piece.size_bytes,
         is_float32=piece.is_float32 or not piece.flops,

@@ -70,8 +70,9 @@ def earliest_ns(profile: Profile) -> int:
     """Return the earliest time of a profile if it is before the profile's zero, else 0."""
     records = (each for kind in KINDS for each in getattr(profile, kind))
     begins = ("start_ns", "at_ns", "dispatch_start_ns")
-    times = (getattr(each, name, None) or 0 for each in records for name in begins)
-    return min(0, min(times, default=0))
+    times: Iterable[int | None]
+    times = (getattr(each, name, None) for each in records for name in begins)
+    return min(chain([0], filter(None, times)))
 
 
 def with_zero_at(profile: Profile, zero_ns: int) -> Profile:
@@ -115,8 +116,7 @@ def merge_intervals(intervals: Iterable[Interval]) -> list[Interval]:
         if end <= start:
             continue
         if merged and start <= merged[-1][1]:
-            if end > merged[-1][1]:
-                merged[-1] = (merged[-1][0], end)
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
             merged.append((start, end))
     return merged

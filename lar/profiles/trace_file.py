@@ -34,6 +34,7 @@ import contextlib
 import gzip
 import io
 import os
+import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -264,7 +265,6 @@ class TraceEvent(msgspec.Struct, gc=False):
     cat: str = ""
     ts: Annotated[float, msgspec.Meta(ge=-LATEST_US, le=LATEST_US)] = 0.0
     dur: Annotated[float, msgspec.Meta(ge=0, le=LATEST_US)] | None = None
-    pid: int = 0
     tid: Annotated[int, msgspec.Meta(ge=-LATEST_NS, le=LATEST_NS)] = 0
     args: TraceArgs | None = None
 
@@ -438,17 +438,14 @@ def read_head(content: IO[bytes]) -> tuple[TraceHead, bytes, bytes] | None:
         begin += piece
         if not begin.startswith(FILE_BEGINS[: len(begin)]):
             return None
-        at = begin.find(EVENTS_BEGIN)
-        while at >= 0:
-            end = at + len(EVENTS_BEGIN)
-            head = begin[:end] + b"]}"
+        for found in re.finditer(re.escape(EVENTS_BEGIN), begin):
+            head = begin[: found.end()] + b"]}"
             # An engine's own profile may have events too.
             with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 file = msgspec.json.decode(head, type=TraceHead)
                 if file.schema != PROFILE_SCHEMA:
                     raise ValueError(f"has the schema {file.schema!r}")
-                return file, own_keys_in(head), begin[end:]
-            at = begin.find(EVENTS_BEGIN, end)
+                return file, own_keys_in(head), begin[found.end() :]
     return None
 
 
@@ -472,10 +469,10 @@ def split_events(held: bytes, content: IO[bytes]) -> Iterator[bytes]:
     """
     while piece := content.read(BYTES_AT_ONCE):
         held += piece
-        cut = held.rfind(BETWEEN_EVENTS)
-        if cut >= 0:
-            yield b"[" + held[: cut + 1] + b"]"
-            held = held[cut + 2 :]
+        complete, between, rest = held.rpartition(BETWEEN_EVENTS)
+        if between:
+            yield b"[" + complete + b"}]"
+            held = between[2:] + rest
     if not held.endswith(b"]}"):
         raise ValueError("something stands after the events")
     yield b"[" + held[: -len(b"]}")] + b"]"

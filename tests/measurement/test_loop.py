@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -57,9 +58,11 @@ class StepMeter:
         return next(self.readings, Reading(0, 0))
 
 
-def taken(driver: StepDriver, count: int, meter: StepMeter | None = None) -> Samples:
+def taken(
+    driver: StepDriver, count: int, meter: StepMeter | None = None, seconds: float = math.inf
+) -> Samples:
     rows = SampleRows.anonymous(count)
-    take_samples(driver, count, rows, meter)
+    take_samples(driver, count, rows, meter, seconds=seconds)
     return rows.samples(0, count)
 
 
@@ -86,6 +89,11 @@ def test_no_iterations_take_no_samples() -> None:
     driver = StepDriver(1, 1)
     assert taken(driver, 0, StepMeter(driver)) == Samples()
     assert "start" not in driver.called
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(0.9, 2), (1.0, 2), (1.1, 3), (0.0, 1)])
+def test_the_iteration_that_runs_out_of_time_is_the_last(seconds: float, count: int) -> None:
+    assert len(taken(StepDriver(LONG, LONG), 9, seconds=seconds).end_to_end) == count
 
 
 @each_row("measurement/cases/hooks")
@@ -150,27 +158,19 @@ def test_else_the_device_time_is_how_long_the_host_waited(host: float, rest: flo
     assert taken(StepDriver(host, rest), 2).device == (2 * LONG,) * 2
 
 
-@pytest.mark.parametrize(
-    ("host", "rest", "read", "delays"),
-    [
-        (LONG, LONG, (9.0, 0.125, 0.25), (0.125, 0.25)),
-        # No iteration waited for longer than it took.
-        (LONG, LONG, (0.0, 18.5, 0.125), (0.5, 0.125)),
-        # As long as the interval.
-        (0, 4 * SHORT, (9.0, SHORT, SHORT), (SHORT, SHORT)),
-    ],
-)
+@each_row("measurement/cases/readings of long iterations")
 def test_a_long_iteration_has_a_reading_of_its_own(
     host: float,
     rest: float,
-    read: tuple[float, ...],
-    delays: tuple[float, ...],
+    read: list[float],
+    delays: list[float],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """One is as long as the interval; no iteration waited for longer than it took."""
     monkeypatch.setattr(loop, "READING_INTERVAL_SECONDS", 4 * SHORT)
     driver = StepDriver(host, rest)
     meter = StepMeter(driver, *(Reading(delay, 0) for delay in read))
-    assert taken(driver, len(delays), meter).queue_delay == delays
+    assert taken(driver, len(delays), meter).queue_delay == tuple(delays)
 
 
 def test_short_iterations_share_a_reading() -> None:

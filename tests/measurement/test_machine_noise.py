@@ -69,11 +69,11 @@ def write_cgroup(folder: Path, limit: str, microseconds: int) -> None:
 
 
 def test_a_limit_of_any_cgroup_around_the_process_throttles_it(system: Path) -> None:
-    write(system / "proc/self/cgroup", "0::/pod/box\n")
+    write(system / "proc/self/cgroup", "0::/pod/b:x\n")
     groups = system / "sys/fs/cgroup"
     write(groups / "cpu.stat", "usage_usec 5\n")  # the root has no throttling
     write_cgroup(groups / "pod", "200000", 7_000_000)
-    write_cgroup(groups / "pod/box", "max", 0)
+    write_cgroup(groups / "pod/b:x", "max", 0)
     throttling = open_throttling([0])
     assert throttling.where == f"cpu.stat of {groups / 'pod'}"
     assert read_cpu_limit() == 2.0
@@ -192,6 +192,7 @@ def test_without_proc_the_cpu_time_alone_is_read(
             pass
         reading = meter.read()
         assert reading.cpu >= 0.01
+        assert reading.waited_before == 0
         assert math.isnan(reading.queue_delay)
         assert math.isnan(reading.steal)
         assert math.isnan(reading.throttled)

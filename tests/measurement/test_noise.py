@@ -46,7 +46,11 @@ def test_a_probe_is_part_of_every_reading() -> None:
     for task in ("", str(threading.get_native_id())):
         meter = noise.open_meter(task)
         assert 0 < meter.read().probe < 1
-        assert "checksum" in meter.sources.probe
+        assert meter.sources.probe == "a checksum of 4 KiB after each reading"
+
+
+def test_the_cpus_of_threads_are_counted_once_for_all() -> None:
+    assert noise.usable_cores([str(os.getpid())] * 2) == len(os.sched_getaffinity(0))
 
 
 @needs_schedstat
@@ -167,15 +171,17 @@ def test_a_reading_has_the_exact_figures_of_each_thread(threads: Threads) -> Non
     threads.set_figures("12", 70, 7)
     threads.times += [90, 100, 110, 120, 130]
     meter = ThreadMeter(("11", "12"))
-    assert as_nanoseconds(meter.read()) == (7, 70, 123)  # since the clock's zero
+    assert as_nanoseconds(meter.read()) == (7, 70, 123, 120, 0)  # since the clock's zero
     threads.set_figures("11", 350, 205)
     threads.set_figures("12", 170, 1007)
     threads.times += [990, 1000, 1010, 1020, 1040]
     # The second waited longer than there was time for: 920 - 100 it can have waited.
-    assert as_nanoseconds(meter.read()) == (820, 300, 710)
+    assert as_nanoseconds(meter.read()) == (820, 300, 710, 400, 180)
     threads.set_figures("12", 1170, 1107)
     threads.times += [2990, 3000, 3010, 3020, 3040]
-    assert as_nanoseconds(meter.read()) == (100, 1000, 1920)
+    assert as_nanoseconds(meter.read()) == (100, 1000, 1920, 1000, 0)
+    threads.times += [3990, 4000, 4010, 4020, 4040]
+    assert as_nanoseconds(meter.read()) == (0, 0, 1010, 0, 0)
 
 
 @pytest.mark.parametrize("given", [None, ("11", "12", "13"), ("13",)])
@@ -205,5 +211,5 @@ def test_threads_that_wait_for_those_of_the_same_process_are_not_disturbed(
 
 
 def as_nanoseconds(reading: noise.Reading) -> tuple[int, ...]:
-    seconds = (reading.queue_delay, reading.busiest_thread, reading.active)
-    return tuple(round(value * 1e9) for value in seconds)
+    times = (reading.queue_delay, reading.busiest_thread, reading.active, reading.cpu)
+    return tuple(round(value * 1e9) for value in (*times, reading.waited_before))

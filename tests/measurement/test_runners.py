@@ -18,6 +18,7 @@ def test_each_runner_keeps_its_thread() -> None:
     assert len({thread for _, thread in first}) == 3
     assert threading.get_ident() not in {thread for _, thread in first}
     assert team.together(lambda runner: (runner, threading.get_ident())) == first
+    assert Threads(1).each(lambda it: (it, threading.get_ident())) == [(0, threading.get_ident())]
 
 
 def test_runners_run_at_the_same_time() -> None:

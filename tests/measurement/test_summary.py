@@ -13,7 +13,7 @@ from lar.measurement import summary
 from lar.measurement.statistics import causes_of
 from lar.measurement.summary import precision_of, relative_half_width, summarize, windows_agree
 from lar.records import run as records
-from lar.records.run import EngineFacts, FedInput, Item, RunResult, RunSpec, Samples, read_result
+from lar.records.run import EngineFacts, FedInput, Pacing, RunResult, RunSpec, Samples, read_result
 from lar.records.summary import Summary, Trust
 from tests.conftest import RunLar, WriteScript
 from tests.known import known
@@ -34,11 +34,11 @@ def test_a_run_without_iterations_has_none() -> None:
 
 def test_causes_are_what_took_a_notable_part_of_an_iteration() -> None:
     samples = Samples(
-        end_to_end=(1.0,) * 5,
-        queue_delay=(0.0, 0.06, 0.05, None, 0.5),
-        steal=(0.0, 0.0, 0.1, 0.1, 0.0),
-        throttled=(0.0, 0.0, 0.0, 0.0, 0.2),
-        frequency=(2e9, None, 2e9, 1.79e9, 2.1e9),
+        end_to_end=(1.0,) * 7,
+        queue_delay=(0.0, 0.06, 0.05, None, 0.5, 0.0, 0.0),
+        steal=(0.0, 0.0, 0.1, 0.1, 0.0, 0.0, 0.0),
+        throttled=(0.0, 0.0, 0.0, 0.0, 0.2, 0.0, 0.0),
+        frequency=(2e9, None, 2e9, 1.79e9, 2.1e9, 2e9, 1.8e9),
     )
     assert causes_of(samples) == {
         "queue delay": (1, 4),
@@ -88,23 +88,40 @@ def test_the_undisturbed_have_a_median_and_an_interval_of_their_own() -> None:
 
 
 FED = FedInput(name="data", dtype="float32", shape=(4, 3), source="uniform, seed 0")
-ITEM = Item(number=0, name="a", inputs=(("data", "a.npy"),))
 
 
-@pytest.mark.parametrize(
-    ("changes", "items"),
-    [
-        ({"fed": (FED,)}, 8.0),
-        ({"fed": (replace(FED, shape=(3,)),)}, None),
-        ({"fed": (FED,), "spec": replace(SPEC, items=(ITEM,), item_names=("a",))}, 2.0),
-        ({}, None),
-    ],
-)
+@each_row("measurement/cases/throughput")
 def test_throughput_is_in_iterations_and_in_items(
-    changes: dict[str, Any], items: float | None
+    spec: dict[str, Any], shape: list[int], seconds: float | None, rates: list[float | None]
 ) -> None:
-    summary = summary_of(Samples(end_to_end=(0.5, 0.5)), **changes)
-    assert (summary.iterations_per_second, summary.items_per_second) == (2.0, items)
+    given = {**spec, "pacing": Pacing(**spec.get("pacing", {})), "percentiles": (50,)}
+    changes = {"fed": (replace(FED, shape=tuple(shape)),), "iterations_seconds": seconds}
+    found = summary_of(Samples(end_to_end=(0.5, 0.5)), spec=replace(SPEC, **given), **changes)
+    assert [found.iterations_per_second, found.items_per_second] == rates
+    assert found.percentiles == {50: 0.5}
+
+
+@each_row("measurement/cases/requests")
+def test_requests_have_waits_latencies_and_rates(
+    why: str,
+    first: int,
+    last: int,
+    seconds: float | None,
+    rates: list[float | None],
+    waits: list[float],
+    latencies: list[float],
+) -> None:
+    spec = replace(SPEC, pacing=Pacing(rate=4.0), settings={"thread": 2}, percentiles=(50,))
+    samples = Samples(
+        end_to_end=(0.25, 0.5, 0.25, 0.25),
+        began=(1.0, 1.5, 2.0, 2.5),
+        queueing=(0.0, None, 0.5, 0.25),
+    ).part(slice(first, last))
+    queue = known(summary_of(samples, spec=spec, iterations_seconds=seconds).queue)
+    own = [*vars(queue).values()]
+    assert own[:5] == rates, why
+    assert [*own[5:8], *queue.waiting_percentiles.values()] == waits, why
+    assert [*own[9:12], *queue.latency_percentiles.values()] == latencies, why
 
 
 @each_row("measurement/cases/trusted")
@@ -139,15 +156,12 @@ def test_windows_agree_where_each_has_its_median_well_within_the_other(
     assert windows_agree(earlier, later) is agree, case
 
 
-def test_windows_of_one_distribution_mostly_agree() -> None:
-    assert sum(windows_agree(drawn(5, seed), drawn(5, seed + 1000)) for seed in range(200)) > 120
-
-
 def test_the_half_width_of_the_interval_shrinks_with_the_samples() -> None:
     narrow, wide = (known(relative_half_width(drawn(count))) for count in (6400, 400))
     # 1.96 standard errors of a median, each 1.2533 of that of the mean.
     assert wide == pytest.approx(1.96 * 1.2533 * 0.05 / 20, rel=0.3)
     assert narrow == pytest.approx(wide / 4, rel=0.35)
+    assert relative_half_width([1.0, 2.0] * 50) == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize("times", [[], [1.0], [1.0, 2.0, 3.0]])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lar.profiles.activities import (
+    calls_by_part,
     device_activities_of,
     device_number,
     device_times_of,
@@ -13,7 +16,14 @@ from lar.profiles.activities import (
 from lar.profiles.rows import rows_of
 from lar.records.profile import Category
 from tests.profiles.synthetic import operator_of
-from tests.profiles.timelines import HOST, STREAM, execution_of, profile_of, span_of, step_of
+from tests.profiles.timelines import (
+    HOST,
+    STREAM,
+    execution_of,
+    profile_of,
+    span_of,
+    step_of,
+)
 from tests.tables import each_row
 
 OPERATORS = (operator_of("loop", "Loop"), operator_of("conv", "Conv", algorithm="winograd"))
@@ -37,6 +47,17 @@ def test_kernels_stand_for_the_operators_that_they_belong_to() -> None:
     profile = profile_of(OPERATORS, STEPS, [execution_of(1, 10, 50)], spans, device="cuda0")
     found = [(it.span.name, it.execution) for it in device_activities_of(profile)]
     assert found == [("gemm", 0), ("HtoD", None)]
+
+
+@each_row("profiles/devices/calls of the system")
+def test_calls_of_the_system_are_of_a_part_of_the_run(
+    part: str, start: float, fields: dict[str, Any]
+) -> None:
+    phases = (("load", 0, 10), ("prepare", 20, 30), ("warmup", 30, 50))
+    spans = [span_of("phase", *each, step=None) for each in phases]
+    call = span_of("osrt", "read", start, start + 1, **{"step": None, **fields})
+    spans += [span_of("phase", "forward", 60, 70), call]
+    assert calls_by_part(profile_of([], STEPS, [], spans)) == {part: [call]}
 
 
 OPERATORS_DEVICES = (operator_of("conv", "Convolution"), operator_of("copy", "Copy"))

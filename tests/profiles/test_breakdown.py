@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,20 +13,31 @@ from hypothesis import strategies as st
 from lar.engines.operator_times import decode_any
 from lar.measurement.summary import summarize
 from lar.profiles.breakdown import (
+    CAUSES,
     StepBreakdown,
     breakdown_of,
     describe_disturbance,
     disturbed_executions,
     disturbed_steps,
     noise_of,
+    split_copies,
     waiting_by_step,
 )
 from lar.profiles.times import self_times_of
 from lar.profiles.trace_file import encode_profile
-from lar.records.profile import Category, Execution, Profile, Span, StepNoise
+from lar.records.profile import (
+    Allocation,
+    Category,
+    CounterSample,
+    Execution,
+    Profile,
+    Span,
+    StepNoise,
+)
 from lar.records.run import RunResult, RunSpec, Samples
-from tests.profiles.synthetic import operator_of
+from tests.profiles.synthetic import operator_of, with_facts
 from tests.profiles.timelines import HOST, WORKER, execution_of, profile_of, span_of, step_of
+from tests.tables import each_row
 
 CONV = operator_of("conv", "Convolution")
 
@@ -99,10 +111,10 @@ def test_warmup_is_left_out() -> None:
     profile = profile_of(
         [CONV],
         [step_of(0, 0, 100, warmup=True), step_of(1, 100, 150)],
-        [execution_of(0, 0, 90, warmup=True), execution_of(0, 110, 120, step=1)],
+        [execution_of(0, 0, 105, warmup=True), execution_of(0, 140, 160, step=1)],
     )
     (step,) = breakdown_of(profile)
-    assert (step.number, step.total_ns, step.buckets_ns["CPU Exec"]) == (1, 50_000, 10_000)
+    assert (step.number, step.total_ns, step.buckets_ns["CPU Exec"]) == (1, 50_000, 15_000)
 
 
 def test_without_steps_the_span_of_the_operators_is_one() -> None:
@@ -230,18 +242,19 @@ def test_most_of_a_disturbed_run_is_waiting_for_a_cpu() -> None:
 
 def test_a_wait_within_an_operator_counts_there() -> None:
     """Operators have their own times in every table, and what disturbed them is marked."""
-    profile = run_of([100, 100, 100, 1100], [50, 50, 50, 1050], [0, 0, 0, 1010])
-    *_, waited = breakdown_of(profile)
-    assert waited.buckets_ns["CPU Exec"] == sum(self_times_of(profile)[6:]) == 1_060_000
-    assert waited.buckets_ns["Waiting for a CPU"] == 0
-    assert disturbed_executions(profile) == {6}
+    waited = [1010.0] * 4
+    profile = run_of([100.0] * 3 + [1100.0] * 4, [50.0] * 3 + [1050.0] * 4, [0, 0, 0, *waited])
+    *_, last = breakdown_of(profile)
+    assert last.buckets_ns["CPU Exec"] == sum(self_times_of(profile)[12:]) == 1_060_000
+    assert last.buckets_ns["Waiting for a CPU"] == 0
+    assert disturbed_executions(profile) == {6, 8, 10, 12}
 
 
 def test_a_wait_of_the_engine_is_taken_out_of_its_overhead() -> None:
-    profile = run_of([100, 100, 100, 1100], [50, 50, 50, 50], [0, 0, 0, 1010])
+    profile = run_of([100, 101, 103, 1100], [50, 50, 50, 50], [0, 0, 0, 1010])
     *calm, waited = breakdown_of(profile)
     assert [step.buckets_ns["Waiting for a CPU"] for step in calm] == [0, 0, 0]
-    assert waited.buckets_ns["Waiting for a CPU"] == 1_000_000
+    assert waited.buckets_ns["Waiting for a CPU"] == 999_000
 
 
 def test_a_thread_that_the_step_did_not_need_may_wait_all_the_time() -> None:
@@ -263,8 +276,31 @@ def test_executions_that_took_longer_in_a_disturbed_step_are_marked() -> None:
     assert [profile.executions[place].step for place in disturbed_executions(profile)] == [3]
 
 
-def test_a_slow_core_makes_all_of_an_iteration_longer() -> None:
-    profile = run_of([100] * 5, [50, 50, 50, 75, 50], [0] * 5)
-    noise = (*profile.facts.noise[:3], StepNoise(3, 0, ("slow core",)), profile.facts.noise[4])
-    slow = profile_of(profile.operators, profile.steps, profile.executions, facts={"noise": noise})
-    assert "1 of 5" in describe_disturbance(slow)
+@each_row("profiles/breakdown/executions")
+def test_an_execution_is_disturbed_if_it_is_longer_than_usual(
+    usual: float, own: float, cause: str, is_disturbed: bool
+) -> None:
+    """On a slow core, all of an iteration is a little longer."""
+    profile = run_of([9000] * 4, [usual - 1, usual, usual + 1, own], [0] * 4)
+    noise = (*map(StepNoise, range(3)), StepNoise(3, 50, (cause,)))
+    found = with_facts(profile, noise=noise)
+    assert disturbed_executions(found) == ({6} if is_disturbed else set())
+    longest = ", up to 0.000 ms" if cause == "queue delay" else ""
+    said = f"1 of 4 iterations was disturbed: 1 {CAUSES[cause]}{longest}"
+    assert describe_disturbance(found) == said
+
+
+def test_each_copy_has_its_own_records() -> None:
+    """Counters and memory are those of the process, and stand with the first copy."""
+    steps = [msgspec.structs.replace(step_of(n, 100 * n, 100 * n + 90), copy=n) for n in (0, 1)]
+    executions = [execution_of(0, 100 * n + 10, 100 * n + 20, step=n) for n in (0, 1)]
+    spans = [span_of("phase", str(n), 0, 1, thread=1 + 1000 * n, step=None) for n in (0, 1)]
+    spans += [span_of("phase", f"of step {n}", 0, 1, step=n) for n in (0, 1)]
+    memory: Any = {"counters": (CounterSample("rss", 5, 1.0),), "allocations": (Allocation(5, 1),)}
+    profile = profile_of([CONV], steps, executions, spans, **memory)
+    fields = ("steps", "executions", "spans", *memory)
+    found = split_copies(profile)
+    own = [tuple(getattr(each, name) for name in fields) for each in found]
+    first, second = (((steps[n],), (executions[n],), (spans[n], spans[n + 2])) for n in (0, 1))
+    assert own == [(*first, *memory.values()), (*second, (), ())]
+    assert [step.number for step in breakdown_of(profile)] == [0, 1]

@@ -11,24 +11,24 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as replaced
 
 import lar
 from lar.cli.main import main
 from lar.errors import UsageError
-from lar.profiles.export import HOST as HOST_PROCESS
 from lar.profiles.export import export_chrome, export_tensorboard
 from lar.profiles.trace_file import write_profile
-from lar.records.profile import Allocation, CounterSample, Profile
+from lar.records.profile import Allocation, CounterSample, MemoryPlan, Profile
 from lar.reports.styles import EXPORTS
 from tests.conftest import WriteScript
 from tests.profiles.layers import profile_of_layers
 from tests.profiles.synthetic import TYPES, operator_of, profile_of_times
-from tests.profiles.timelines import STREAM, WORKER, execution_of, profile_of, span_of, step_of
+from tests.profiles.test_every_report import on_device
+from tests.profiles.timelines import WORKER, execution_of, profile_of, span_of, step_of
 from tests.reports.golden_files import check_golden
 
 TIMES = {"conv1": 300, "conv2": 500, "relu": 7}
 Export = Callable[[Profile], Iterator[bytes]]
-each_export = pytest.mark.parametrize("export", [export_chrome, export_tensorboard])
 CONV = operator_of("conv", "Convolution", flops=2_000, size_bytes=512, algorithm="winograd")
 
 
@@ -41,88 +41,56 @@ def events_of(profile: Profile, phase: str, export: Export = export_chrome) -> l
     return [event for event in events if event["ph"] == phase]
 
 
-def thread_names(profile: Profile) -> dict[int, str]:
-    names = (event for event in events_of(profile, "M") if event["name"] == "thread_name")
-    return {event["tid"]: event["args"]["name"] for event in names}
+def profile_of_device() -> Profile:
+    """A profile of a device with copies, calls, the loading of data and memory on the device."""
+    made = on_device(profile_of_layers(1, 2), has_kernels=True)
+    first, *others = made.operators
+    loading = span_of("phase", "dataloader", 1000, 1030)
+    waiting = span_of("runtime", "synchronise", 1700, 1710, operator=1)
+    filling = span_of("memset", "[CUDA memset]", 1720, 1725, device="cuda0", thread=WORKER)
+    return replace(
+        made,
+        operators=(replaced(first, module="", provider="CUDA"), *others),
+        spans=(*made.spans, loading, waiting, filling),
+        allocations=tuple(replaced(it, device="cuda1") for it in made.allocations),
+        memory_plan=MemoryPlan(),
+    )
 
 
-def test_all_that_was_recorded_is_there_with_its_times() -> None:
-    slices = events_of(timed_run(dispatch_us=5), "X")
-    steps = [each for each in slices if each["cat"] == "user_annotation"]
-    assert [(each["name"], each["ts"], each["dur"]) for each in steps] == [
-        ("Warmup#0", 1000, 1000),
-        ("ProfilerStep#0", 2000.001, 999.999),
-        ("ProfilerStep#1", 3000.001, 999.999),
-    ]
-    assert [each["args"]["warmup"] for each in steps] == [True, False, False]
-    categories = [each["cat"] for each in slices]
-    assert {it: categories.count(it) for it in categories} == {
-        "user_annotation": 3,
-        "cpu_op": 9,
-        "dispatch": 9,
-        "phase": 6,
-        "engine_api": 6,
-    }
+def profile_in_layers() -> Profile:
+    """A profile with layers in layers, and an operator within another one."""
+    modules = ["a.b", "a.b", "a.c", "", "a/c", "d"]
+    operators = [operator_of(f"op{at}", "Op", module=it) for at, it in enumerate(modules)]
+    executions = [execution_of(at, 10 * at, 10 * at + 9) for at in range(len(modules))]
+    executions[3:3] = [execution_of(5, 22, 24), execution_of(5, 40, 40)]  # the first within a.c's
+    return profile_of(operators, [step_of(0, 0, 100)], executions)
 
 
-@each_export
-def test_traces_are_the_golden_ones(export: Export) -> None:
-    check_golden(f"{export.__name__}.json", b"".join(export(profile_of_layers(1, 2))).decode())
+def profile_before_zero() -> Profile:
+    """A profile of a device without kernels; viewers would drop times before its clock's zero."""
+    outer = span_of("user_annotation", "outer", -600, 200, thread=0, step=None)
+    executed = execution_of(0, 5, 20, thread=WORKER, dispatch=(-3, 2))
+    more: Any = {"counters": (CounterSample("rss", -1_000, 1e6),), "device": "cuda0"}
+    return profile_of([CONV], [step_of(0, 0, 100)], [executed], [outer], **more)
 
 
-def test_for_tensorboard_operators_have_their_types_and_the_warm_up_is_left_out() -> None:
-    slices = events_of(timed_run(), "X", export_tensorboard)
-    names = [each["name"] for each in slices if each["cat"] == "user_annotation"]
-    assert names == ["ProfilerStep#0", "ProfilerStep#1"]
-    operators = [each for each in slices if each["cat"] == "cpu_op"]
-    assert [each["name"] for each in operators] == ["Convolution", "Convolution", "Elemwise"] * 2
-    assert [each["args"]["name"] for each in operators] == [*TYPES] * 2
+MADE = {
+    "": profile_of_layers(1, 2),
+    "_device": profile_of_device(),
+    "_layers": profile_in_layers(),
+    "_early": profile_before_zero(),
+}
+
+
+@pytest.mark.parametrize("export", [export_chrome, export_tensorboard])
+@pytest.mark.parametrize("kind", MADE)
+def test_traces_are_the_golden_ones(export: Export, kind: str) -> None:
+    check_golden(f"{export.__name__}{kind}.json", b"".join(export(MADE[kind])).decode())
+
+
+def test_without_timed_operators_tensorboard_has_nothing_to_show() -> None:
     with pytest.raises(UsageError, match="no timed operators"):
         export_tensorboard(profile_of_times(TYPES, [TIMES], step_us=1000, warmup=1))
-
-
-def test_an_operator_carries_what_is_known_of_it() -> None:
-    profile = profile_of([CONV], [step_of(0, 0, 100)], [execution_of(0, 5, 20.125, wait=2)])
-    (own,) = (each for each in events_of(profile, "X") if each["cat"] == "cpu_op")
-    assert (own["name"], own["ts"], own["dur"]) == ("conv", 5, 15.125)
-    assert own["args"] == {
-        "External id": 1,
-        "step": 0,
-        "name": "conv",
-        "type": "Convolution",
-        "Input Dims": [[1, 4, 4, 4]],
-        "Input type": ["float32"],
-        "outputs": ["float32[1, 4, 4, 4]"],
-        "flops": 2000,
-        "bytes": 512,
-        "algorithm": "winograd",
-    }
-
-
-def test_arrows_lead_from_dispatches_to_executions() -> None:
-    profile = timed_run(dispatch_us=5)
-    slices = events_of(profile, "X")
-    starts, ends = ({e["id"]: e for e in events_of(profile, phase)} for phase in "sf")
-    assert starts.keys() == ends.keys()
-    assert len(starts) == 9
-    for number, start in starts.items():
-        source = slice_at(slices, start, "dispatch")
-        target = slice_at(slices, ends[number], "cpu_op")
-        assert source["name"] == f"dispatch {target['name']}"
-        assert source["args"]["step"] == target["args"]["step"]
-        assert ends[number]["bp"] == "e"
-    assert events_of(timed_run(), "s") == []  # without dispatches
-
-
-def slice_at(slices: list[dict[str, Any]], event: dict[str, Any], category: str) -> Any:
-    """The slice that a viewer binds an arrow's end to."""
-    (found,) = (
-        each
-        for each in slices
-        if (each["pid"], each["tid"], each["cat"]) == (event["pid"], event["tid"], category)
-        and each["ts"] <= event["ts"] < each["ts"] + each["dur"]
-    )
-    return found
 
 
 intervals = st.lists(st.tuples(st.integers(0, 90), st.integers(0, 30)), max_size=8)
@@ -144,98 +112,15 @@ def test_slices_of_a_track_nest_and_no_two_begin_or_end_at_once(
             if (one["pid"], one["tid"]) == (other["pid"], other["tid"]):
                 a, b, c, d = *edges(one), *edges(other)
                 assert b < c or d < a or (a < c and d < b) or (c < a and b < d)
-    recorded = sorted(start for start, _ in [*operators, *dispatches, *dispatches, *calls])
-    drawn = sorted(each["ts"] for each in slices if each["cat"] != "user_annotation")
-    assert drawn == pytest.approx(recorded, abs=0.1)
+    recorded = [(a, a + length) for a, length in [*operators, *dispatches, *calls]]
+    recorded += [(a, a) for a, _ in dispatches]
+    drawn = [edges(each) for each in slices if each["cat"] != "user_annotation"]
+    for ours, theirs in zip(zip(*drawn, strict=True), zip(*recorded, strict=True), strict=True):
+        assert sorted(ours) == pytest.approx(sorted(theirs), abs=0.1)
 
 
 def edges(event: dict[str, Any]) -> tuple[float, float]:
     return event["ts"], event["ts"] + event["dur"]
-
-
-def test_tracks_beside_a_thread_have_its_name() -> None:
-    executions = [execution_of(0, 0, 50), execution_of(0, 25, 75), execution_of(0, 30, 80)]
-    profile = profile_of([CONV], [step_of(0, 0, 100)], executions)
-    names = thread_names(profile)
-    assert sorted(names.values()) == ["host", "host (2)", "host (3)"]
-    assert {event["tid"] for event in events_of(profile, "X")} == names.keys()
-
-
-@each_export
-def test_a_device_is_a_process_of_its_own(export: Export) -> None:
-    spans = [
-        span_of("kernel", "gemm", 20, 30, operator=0, device="cuda1", stream=STREAM, thread=STREAM),
-        span_of("kernel", "nobody's", 31, 32, device="cuda1", thread=STREAM),
-        span_of("memcpy", "HtoH", 0, 5),
-        span_of("runtime", "synchronise", 60, 80),
-    ]
-    executed = execution_of(0, 10, 60, thread=STREAM, dispatch=(5, 9))
-    profile = profile_of([CONV], [step_of(0, 0, 100)], [executed], spans, device="cuda1")
-    processes = {
-        event["pid"]: event["args"]["name"]
-        for event in events_of(profile, "M", export)
-        if event["name"] == "process_name"
-    }
-    assert processes == {HOST_PROCESS: "lar", 1: "GPU 1"}
-    slices = events_of(profile, "X", export)
-    places = {each["name"]: (each["pid"], each["tid"], each["cat"]) for each in slices}
-    assert places["gemm"] == (1, STREAM, "kernel")
-    assert places["HtoH"][::2] == (HOST_PROCESS, "host_copy")
-    assert places["synchronise"][2] == "runtime"
-    # Kernels belong to the operator that a call of the runtime with their number was made by.
-    ids = {each["name"]: each["args"] for each in slices}
-    (own,) = (each for each in slices if each["cat"] == "cpu_op")
-    assert own["args"]["External id"] == ids["launch"]["External id"]
-    assert ids["launch"]["correlation"] == ids["gemm"]["correlation"]
-    assert ids["launch"]["correlation"] != ids["nobody's"]["correlation"]
-    assert ids["nobody's"]["External id"] == 0
-
-
-@each_export
-def test_on_a_cpu_nothing_is_called_a_kernel_or_a_call_of_the_runtime(export: Export) -> None:
-    slices = events_of(timed_run(dispatch_us=5), "X", export)
-    assert {event["pid"] for event in slices} == {HOST_PROCESS}
-    assert not {each["cat"] for each in slices} & {"kernel", "runtime", "memcpy", "memset"}
-
-
-@each_export
-def test_iterations_stand_on_the_thread_that_computes(export: Export) -> None:
-    slices = events_of(timed_run(dispatch_us=5), "X", export)
-    assert {each["tid"] for each in slices if each["name"].startswith("Profiler")} == {WORKER}
-
-
-def test_layers_lie_around_operators_that_follow_one_another() -> None:
-    modules = ["a.b", "a.b", "a.c", "", "a/c", "d"]
-    operators = [operator_of(f"op{at}", "Op", module=it) for at, it in enumerate(modules)]
-    executions = [execution_of(at, 10 * at, 10 * at + 9) for at in range(len(modules))]
-    executions.insert(3, execution_of(5, 22, 24))  # within a.c's
-    profile = profile_of(operators, [step_of(0, 0, 100)], executions)
-    found = [each for each in events_of(profile, "X") if each["cat"] == "python_function"]
-    names = {each["args"]["Python id"]: each["name"] for each in found}
-    parents = [names.get(each["args"]["Python parent id"]) for each in found]
-    times = [(round(each["ts"]), round(each["dur"])) for each in found]
-    assert [each["name"] for each in found] == ["a", "b", "c", "a", "c", "d"]
-    assert parents == [None, "a", "a", None, "a", None]
-    assert times == [(0, 29), (0, 19), (20, 9), (40, 9), (40, 9), (50, 9)]
-    assert [each["args"]["Python module id"] for each in found] == [0, 1, 2, 0, 2, 3]
-
-
-def test_counters_and_memory_in_use() -> None:
-    profile = replace(
-        timed_run(),
-        counters=(CounterSample("rss", 1_500_000, 1e6), CounterSample("cpu", 2_000_000, 97.5)),
-        allocations=(Allocation(1_000, 64), Allocation(2_000, 32), Allocation(3_000, -64)),
-    )
-    assert [(e["name"], e["ts"], e["args"]) for e in events_of(profile, "C")] == [
-        ("rss", 1500, {"rss": 1e6}),
-        ("cpu", 2000, {"cpu": 97.5}),
-        ("memory cpu", 1, {"allocated": 64}),
-        ("memory cpu", 2, {"allocated": 96}),
-        ("memory cpu", 3, {"allocated": 32}),
-    ]
-
-
-MIXED = [operator_of("a", "A"), operator_of("b", "B")]
 
 
 def test_an_allocation_lies_within_its_operator() -> None:
@@ -248,7 +133,7 @@ def test_an_allocation_lies_within_its_operator() -> None:
         Allocation(10_000, -32, 1, 2),
         Allocation(20_000, -8, None),
     )
-    profile = profile_of(MIXED, [step_of(0, 0, 30)], executions, allocations=allocations)
+    profile = profile_of([CONV, CONV], [step_of(0, 0, 30)], executions, allocations=allocations)
     first, short, _ = (each for each in events_of(profile, "X") if each["cat"] == "cpu_op")
     memory = events_of(profile, "i")
     owners = [first, first, short, short]
@@ -264,38 +149,14 @@ def test_an_empty_profile_has_a_trace_too() -> None:
     assert json.loads(b"".join(export_chrome(Profile())))["traceEvents"]
 
 
-def test_what_begins_before_the_clocks_zero_is_drawn_too() -> None:
-    """Viewers drop events before 0."""
-    outer = span_of("user_annotation", "outer", -600, 200, thread=0, step=None)
-    executed = execution_of(0, 5, 20, thread=WORKER, dispatch=(-3, 2))
-    profile = profile_of(
-        [CONV],
-        [step_of(0, 0, 100)],
-        [executed],
-        [outer],
-        counters=(CounterSample("rss", -1_000, 1e6),),
-    )
-    events = json.loads(b"".join(export_chrome(profile)))["traceEvents"]
-    found = {(event["name"], event["ph"]): event["ts"] for event in events if "ts" in event}
-    assert found == {
-        ("outer", "X"): 0,
-        ("ProfilerStep#0", "X"): 600,
-        ("conv", "X"): 605,
-        ("dispatch conv", "X"): 597,
-        ("dispatch", "s"): 597,
-        ("dispatch", "f"): 605,
-        ("rss", "C"): 599,
-    }
-
-
 def test_ranges_of_the_program_are_there_where_something_was_timed() -> None:
     """The steps are at 1000, which is the warm-up, 2000 and 3000 us."""
     ranges = [
         span_of("user_annotation", name, start, end, step=None, thread=0)
         for name, start, end in (
             ("around", -50, 9000),
-            ("within", 2100, 2200),
-            ("of the warm-up", 900, 1500),
+            ("within", 3100, 3200),
+            ("of the warm-up", 900, 2000),
             ("after", 4000, 4100),
         )
     ]

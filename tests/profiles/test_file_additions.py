@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lar.engines.operator_times import read_profile
-from lar.profiles.trace_file import change_profile, write_profile
+from lar.profiles.trace_file import change_profile, is_packed, write_profile
 from lar.records.profile import Cost, Profile, Span
 from tests.profiles.synthetic import profile_of_times, with_facts
 
@@ -57,6 +57,15 @@ def test_where_facts_alone_change_the_events_are_copied(path: Path) -> None:
     change_profile(path, named)
     assert read_profile(path) == named(before)
     assert path.read_bytes().partition(b'"traceEvents"')[2] == events
+
+
+def test_a_file_stays_in_gzip_if_its_name_says_so(path: Path) -> None:
+    packed = path.with_suffix(".json.gz")
+    write_profile(read_profile(path), packed)
+    for change in (named, add(ADDED)):
+        change_profile(packed, change)
+        assert is_packed(packed)
+    assert not is_packed(path)
 
 
 def test_what_begins_before_all_else_moves_the_times_in_the_file_alone(path: Path) -> None:

@@ -26,6 +26,7 @@ from lar.records.profile import Profile, Span
 from tests.conftest import WriteScript
 from tests.profiles.synthetic import profile_of_times
 from tests.refusals import refused
+from tests.tables import each_row
 
 SCRIPT = {
     "operators": [{"name": "fc", "type": "MatMul", "part": 0.5}],
@@ -62,7 +63,7 @@ def test_a_range_around_a_run_is_added_when_it_ends(
 
 @pytest.mark.parametrize(
     ("color", "told"),
-    [(0xFF0000, "#ff0000"), (0x8012_34AB, "#1234ab"), (0, "#000000"), ("teal", "teal")],
+    [(0xFF0000, "#ff0000"), (0x8012_34AB, "#1234ab"), (0, "#000000"), (0xFFFFFFFF, "#ffffff")],
 )
 def test_a_color_may_be_a_number_as_nvtx_takes_it(color: str | int, told: str) -> None:
     before = time.perf_counter_ns()
@@ -196,24 +197,18 @@ def profile_with(*orders: list[str]) -> Profile:
     return profile_of_times(TYPES, times, step_us=200)
 
 
-def test_operators_that_match_and_follow_each_other_are_one_range() -> None:
-    profile = profile_with(["conv1", "relu1", "conv2", "fc"])
-    first = profile.executions[0].start_ns
-    (body,) = spans_of_patterns(profile, [("conv|relu", "body")])
-    assert (body.name, body.style, body.step) == ("body", "operators", 0)
-    assert (body.start_ns, body.duration_ns) == (first, 60_000)
-
-
-def test_another_operator_between_parts_a_range() -> None:
-    profile = profile_with(["conv1", "relu1", "conv2", "fc"])
-    first, second = spans_of_patterns(profile, [("^conv", "convolution")])
-    assert (first.duration_ns, second.duration_ns) == (30_000, 20_000)
-    assert second.start_ns - first.end_ns == 10_000
-
-
-def test_a_range_ends_with_its_iteration() -> None:
-    spans = spans_of_patterns(profile_with(["fc", "conv1"], ["conv1", "fc"]), [("conv", "body")])
-    assert [(span.step, span.duration_ns) for span in spans] == [(0, 30_000), (1, 30_000)]
+@each_row("profiles/ranges/patterns")
+def test_operators_that_match_and_follow_each_other_in_an_iteration_are_one_range(
+    orders: list[list[str]], patterns: list[tuple[str, str]], ranges: list[list[object]]
+) -> None:
+    """Ranges have a name, an iteration, how far in it they begin, and how long they last."""
+    profile = profile_with(*orders)
+    begins = [step.start_ns + 2000 for step in profile.steps]
+    found = spans_of_patterns(profile, patterns)
+    assert [
+        [it.name, it.step, it.start_ns - begins[it.step or 0], it.duration_ns] for it in found
+    ] == ranges
+    assert {span.style for span in found} == {"operators"}
 
 
 def test_each_thread_has_its_own_ranges() -> None:
@@ -222,9 +217,3 @@ def test_each_thread_has_its_own_ranges() -> None:
     moved = replace(profile, executions=(conv1, type(relu1)(1, 0, 7, relu1.start_ns, 1), conv2))
     (body,) = spans_of_patterns(moved, [("conv", "body")])
     assert (body.start_ns, body.end_ns) == (conv1.start_ns, conv2.end_ns)
-
-
-def test_several_patterns_may_name_the_same_operators() -> None:
-    profile = profile_with(["conv1", "fc"])
-    spans = spans_of_patterns(profile, [("conv", "a"), (".", "all"), ("never", "none")])
-    assert [(span.name, span.duration_ns) for span in spans] == [("a", 30_000), ("all", 35_000)]

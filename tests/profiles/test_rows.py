@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from lar.profiles.times import own_times, self_times_of
 from lar.records.profile import Execution, Profile
 from tests.profiles.layers import profile_of_layers
 from tests.profiles.synthetic import operator_of, profile_of_times
+from tests.tables import each_row
 
 
 def profile_of_loop() -> Profile:
@@ -61,6 +63,13 @@ def test_a_shape_tells_operators_of_one_type_apart() -> None:
     assert [row.name for row in rows_of(profile, "shape")] == ["Conv {1,4,4,4}", "Conv {1,8,8,8}"]
     (only,) = rows_of(profile, "type")
     assert (only.name, only.operators) == ("Conv", (0, 1))
+
+
+@each_row("profiles/rows/bounds")
+def test_bounds_are_told_with_their_shares(count: int, bounds: dict[str, float], text: str) -> None:
+    given: Any = {bound or None: share for bound, share in bounds.items()}
+    row = replace(rows_of(profile_of_loop())[0], operators=tuple(range(count)), bounds=given)
+    assert row.describe_bounds() == text
 
 
 @given(

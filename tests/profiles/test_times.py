@@ -5,17 +5,21 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lar.profiles.times import (
+    Totals,
     intersect_intervals,
     merge_intervals,
+    parents_of,
     self_host_times_of,
     self_times_of,
     subtract_intervals,
     timed_allocations,
     total_of,
+    totals_of,
 )
 from lar.records.profile import Allocation, Interval, Profile, Step
 from tests.profiles.synthetic import operator_of
@@ -47,6 +51,26 @@ def test_what_is_both_dispatched_and_computed_counts_once() -> None:
 def test_what_stands_before_the_computation_of_the_thread_that_dispatches_is_no_wait() -> None:
     assert self_host_times_of(profile_of_one()) == [13_000]
     assert self_times_of(profile_of_one()) == [10_000]
+
+
+def test_what_only_waits_takes_no_time_of_its_own() -> None:
+    waits = [execution_of(0, 1, 4, wait=3), execution_of(0, 5, 9)]
+    assert self_times_of(profile_of([operator_of("conv", "Convolution")], (), waits)) == [0, 4000]
+
+
+def test_a_call_is_within_the_innermost_call_on_its_thread() -> None:
+    timed = [(0, 0, 10), (0, 0, 10), (0, 5, 10), (0, 6, 7), (1, 6, 7), (0, 9, 12)]
+    assert parents_of(timed) == [-1, 0, 1, 2, -1, -1]
+
+
+def test_sums_of_calls_have_percentiles_where_there_are_enough() -> None:
+    assert totals_of([]) == Totals(0, 0, None, None)
+    assert totals_of(range(1, 10)) == Totals(9, 45, 9, 1, 5, None, 0, 45)
+    ten = range(0, 100, 10)
+    assert totals_of(ten, [0, 0, *[1] * 8], 3) == pytest.approx(
+        Totals(10, 450, 90, 0, 45, 81, 3, 2 * 5 + 8 * 55)
+    )
+    assert totals_of(ten, times="mean") == Totals(10, 450, None, None, ranking_ns=450)
 
 
 intervals = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=8)
