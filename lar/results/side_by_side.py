@@ -121,7 +121,7 @@ def compare_sides(
     new: Sequence[Run],
     tags: Iterable[Sequence[Run]] = (),
     *,
-    comparisons: int = 1,
+    comparisons: int,
     one_machine: bool = True,
 ) -> tuple[Difference | None, Unit]:
     """Return how new runs differ from base runs, and whether single runs or sittings were compared.

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from lar.records.run import RunResult
 from lar.results import figure_of
 from lar.results.side_by_side import Check, check_kind, sittings_of
 from tests.known import known
 from tests.results.made_results import make_result, make_runs
+from tests.tables import each_row
 
 
 def check(
@@ -34,11 +38,31 @@ def sittings(seconds: float, days: range, shift: float, seed: int) -> list[RunRe
     ]
 
 
-def test_runs_of_a_sitting_are_one_value() -> None:
-    _, runs = figure_of(sittings(0.01, range(1, 4), 0.0, 0))
-    assert [len(sitting) for sitting in sittings_of(runs)] == [5, 5, 5]
-    _, unknown = figure_of([replace(run.result, started_at="") for run in runs])
-    assert [len(sitting) for sitting in sittings_of(unknown)] == [15]
+@each_row("results/cases/sittings")
+def test_runs_within_ten_minutes_of_each_other_are_a_sitting(
+    times: list[str], sizes: list[int]
+) -> None:
+    _, runs = figure_of([make_result([0.01], started_at=time) for time in times])
+    assert [len(sitting) for sitting in sittings_of(runs)] == sizes
+
+
+@each_row("results/cases/sides")
+def test_the_ratio_is_that_of_sittings_if_their_spread_is_known(
+    base: list[list[float]], new: list[list[float]], tags: list[list[list[float]]], told: list[Any]
+) -> None:
+    """Each side, and each tag, has the times of runs by day."""
+
+    def runs_of(days: list[list[float]]) -> list[RunResult]:
+        made = ((day, [make_result([it] * 9) for it in its]) for day, its in enumerate(days, 1))
+        return [run for day, runs in made for run in at(day, runs)]
+
+    others = {str(number): runs_of(days) for number, days in enumerate(tags)}
+    found = check(runs_of(new), runs_of(base), others)
+    assert [found.unit, known(found.difference).ratio, found.verdict] == [
+        told[0],
+        pytest.approx(told[1]),
+        told[2],
+    ]
 
 
 def test_days_that_differ_are_no_regressions() -> None:
