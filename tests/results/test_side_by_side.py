@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -245,21 +244,6 @@ def test_by_takes_flags_and_refuses_what_is_no_fact() -> None:
     assert len(compare(results, by=["--multithread", "model"]).rows) == 2
     error = refused("--by: machin: is neither an option", compare, results, by=["machin"])
     assert error.hint.startswith("did you mean machine?")
-
-
-def test_runs_of_a_sitting_are_one_value() -> None:
-    """The days of a machine differ more than the runs of a day: two programs that are one."""
-    wrong = 0
-    for seed in range(20):
-        draw, runs = random.Random(seed), []
-        for day in range(1, 7):
-            centre = 0.01 * (1 + draw.gauss(0, 0.05))
-            made = make_runs(5, centre, seed=10 * seed + day, multithread=1 + (day > 3))
-            runs += [replace(run, started_at=f"2025-06-{day:02}T12:00:00+00:00") for run in made]
-        difference = second_difference(runs, "multithread")
-        assert difference.processes == 6
-        wrong += difference.is_shown
-    assert wrong <= 4  # one is expected; of single runs nearly all are wrong
 
 
 def test_times_of_zero_have_no_ratio() -> None:

@@ -6,7 +6,7 @@ import contextlib
 import random
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, count, repeat
 from pathlib import Path
 from typing import Any
@@ -132,31 +132,30 @@ def test_one_that_stays_far_slower_than_the_first_gets_only_its_fastest_look(
     assert kept == ([[]] * 5 if known else [[0.01], [], [0.04], [], []])
 
 
+@dataclass
 class Computed:
     """A process on a computed clock, some turns of which are disturbed.
 
     The process ends after `turns` turns. The engine's own clock runs `rate` times as fast.
     """
 
-    def __init__(
-        self, clock: list[float], seconds: float, turns: int = 999, calm: int = 999, rate: float = 1
-    ) -> None:
-        self.clock, self.seconds, self.left, self.calm, self.rate = (
-            clock,
-            seconds,
-            turns,
-            calm,
-            rate,
-        )
-        self.worker, self.seen = Mock(), Counter[tuple[int, int]]()
-        self.finish = Mock(return_value=replace(OK, status="crashed"))
+    clock: list[float]
+    seconds: float
+    turns: int = 999
+    calm: int = 999
+    rate: float = 1
+    worker: Mock = field(default_factory=Mock)
+    seen: Counter[tuple[int, int]] = field(default_factory=Counter)
 
     @property
     def ended(self) -> bool:
-        return self.left < 1
+        return self.turns < 1
+
+    def finish(self) -> RunResult:
+        return replace(OK, status="crashed")
 
     def take_turn(self, untimed: int, timed: int) -> Samples:
-        self.left, self.calm = self.left - 1, self.calm - 1
+        self.turns, self.calm = self.turns - 1, self.calm - 1
         self.clock[0] += (untimed + timed) * self.seconds
         self.seen[untimed, timed] += 1
         delays = (0.0 if self.calm >= 0 else self.seconds / 2,) * timed

@@ -152,16 +152,6 @@ def test_searches_are_played_as_they_are_written() -> None:
     check_golden("searches.txt", "\n\n".join(texts))
 
 
-def test_combinations_of_what_helps_come_first() -> None:
-    machine = Machine((RESNET,), RESNET_EFFECTS, search_seconds=1000.0).play()
-    tried = [each.choices for candidates in machine.rounds for each in candidates]
-    first = next(choices for choices in tried if len(choices) > 1)
-    assert {*first} <= {"nchw88", "2 threads", "MKL", "2 bound threads"}
-    assert ("2 threads", "MKL") in tried[: tried.index(first) + 16]
-    wanted = Candidate(choices=("2 threads", "MKL"))
-    assert machine.time_of(machine.winner()) <= 1.03 * machine.time_of(wanted)
-
-
 def test_what_helps_only_beside_the_best_is_found_in_60_s() -> None:
     effects = {**RESNET_EFFECTS, "MKL+weight-preprocess": 0.92, "MKL+record": 0.96}
     wanted = Candidate(choices=("2 threads", "weight-preprocess", "record", "MKL"))

@@ -6,14 +6,14 @@ import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, chain, cycle, repeat
+from itertools import accumulate, cycle
 from typing import Any
 
 import pytest
 
 from lar.measurement.rows import SampleRows
 from lar.records.run import Pacing, RunSpec, Stopped, Stopping
-from lar.worker.execution import WINDOW_SECONDS, Copies, measure, warm_up, warnings_of
+from lar.worker.execution import Copies, measure, warm_up, warnings_of
 from tests.tables import each_row
 
 
@@ -58,13 +58,6 @@ def correlated(seed: int, memory: float, spread: float = 0.1) -> Iterator[float]
 
 
 # The warm-up
-
-
-def test_a_warmup_settles_when_two_windows_agree() -> None:
-    slower = [0.02 * 1.1**-number for number in range(40)]
-    played = Played(chain(slower, repeat(slower[-1])))
-    assert warm_up(played, 10.0)
-    assert 40 < played.tables[0].count < 40 + 3 * WINDOW_SECONDS / slower[-1]
 
 
 @each_row("worker/cases/warm-ups")
