@@ -80,13 +80,6 @@ def test_a_single_run_on_each_side_is_not_judged() -> None:
     assert any("needs several runs of each side" in it for it in warnings_of(table))
 
 
-def test_runs_of_one_kind_show_none() -> None:
-    runs = make_runs(5, 0.010, seed=1) + make_runs(5, 0.010, seed=2, fast_run=True)
-    difference = second_difference(runs)
-    assert difference.verdict == "no difference shown"
-    assert 0 < known(difference.smallest_detectable) < 0.05
-
-
 def test_rows_that_pool_what_differs_say_so() -> None:
     table = compare(make_runs(2, 0.01) + make_runs(2, 0.02, multithread=2), by=["model"])
     assert [row.facts["--multithread"] for row in table.rows] == ["several"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from typing import Any
 
@@ -26,16 +25,6 @@ def at(day: int, runs: list[RunResult]) -> list[RunResult]:
     """Runs of a day, a minute after one another."""
     times = (f"2025-06-{day:02d}T12:{minute:02d}:00+00:00" for minute in range(60))
     return [replace(run, started_at=time) for run, time in zip(runs, times, strict=False)]
-
-
-def sittings(seconds: float, days: range, shift: float, seed: int) -> list[RunResult]:
-    """Five runs a day; days differ by `shift`, relative to the time."""
-    draw = random.Random(seed)
-    return [
-        run
-        for day in days
-        for run in at(day, make_runs(5, seconds * (1 + draw.gauss(0, shift)), seed=seed + day))
-    ]
 
 
 @each_row("results/cases/sittings")
@@ -63,19 +52,6 @@ def test_the_ratio_is_that_of_sittings_if_their_spread_is_known(
         pytest.approx(told[1]),
         told[2],
     ]
-
-
-def test_days_that_differ_are_no_regressions() -> None:
-    """The runs of a day are much more alike than those of two days."""
-    alarms, judged = 0, 0
-    for seed in range(0, 400, 20):
-        base = sittings(0.01, range(1, 7), 0.05, seed)
-        found = check(sittings(0.01, range(10, 11), 0.05, seed + 1000), base)
-        assert found.unit == "sittings"
-        alarms += found.verdict == "slower"
-        judged += found.verdict != "not judged"
-    assert judged == 20
-    assert alarms <= 3  # 0.5 are expected
 
 
 def disturb(result: RunResult, threads: int | None = 1) -> RunResult:

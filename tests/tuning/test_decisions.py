@@ -162,20 +162,6 @@ def test_what_helps_only_beside_the_best_is_found_in_60_s() -> None:
     assert found >= 9
 
 
-@pytest.mark.parametrize("noise", [0.01, 0.1])
-@pytest.mark.parametrize("first_is_slow", [True, False])
-def test_of_rivals_the_fast_engine_wins_in_30_s(noise: float, first_is_slow: bool) -> None:
-    other = space_of("onnxruntime", graph=("basic", "extended"), threads=("1 thread",))
-    spaces = (RESNET, other) if first_is_slow else (other, RESNET)
-    plain = (0.3, 0.1) if first_is_slow else (0.1, 0.3)
-    effects = {**RESNET_EFFECTS, "nchw88": 0.8, "MKL": 0.8, "basic": 1.2, "extended": 0.95}
-    for seed in range(10):
-        machine = Machine(spaces, effects, plain, noise, budget=30.0, seed=seed).play()
-        assert spaces[machine.winner().model].engine == "onnxruntime"
-        # Both were in the first round.
-        assert {each.model for each in machine.rounds[0]} == {0, 1}
-
-
 def test_a_search_that_is_out_of_time_ends_though_nothing_is_left_to_do() -> None:
     machine = Machine((RESNET,), {}, noise=0.0, search_seconds=1000.0).play()
     for left, end in ((0.0, Ended("budget")), (0.5, Ended("settled"))):
