@@ -57,17 +57,6 @@ def test_the_slower_one_is_slower(write_script: WriteScript) -> None:
     assert lar.read_bench(bench.to_json()) == bench
 
 
-def test_a_twin_shows_no_difference(write_script: WriteScript) -> None:
-    model = script(write_script, 0.010)
-    bench = lar.bench([model, model])
-    assert bench.stopped == "precise"
-    assert [each.name for each in bench.variants] == ["default #1", "default #2"]
-    assert verdicts(bench) == ["", "no difference shown"]
-    difference = bench.differences["default #2"]
-    assert known(difference.smallest_detectable) < bench.margin
-    assert difference.processes == bench.rounds == 5
-
-
 @pytest.mark.parametrize(("do", "at"), [("raise", "load"), ("abort", "start")])
 def test_a_variant_that_crashes_is_a_row(write_script: WriteScript, do: str, at: str) -> None:
     faults = [{"at": at, "do": do, "index": 9 if at == "start" else 0}]
@@ -178,14 +167,6 @@ def test_arrays_are_fed_and_given_back(write_script: WriteScript) -> None:
     assert bench.variants[0].fed[0].source == "the array given for 'data'"
     assert known(bench.variants[0].spec).inputs == ("data:the array given for 'data'",)
     assert lar.read_bench(bench.to_json()).variants[0].arrays == {}
-
-
-def test_a_baseline_that_crashes_later_ends_it(write_script: WriteScript) -> None:
-    faults = [{"at": "start", "do": "abort", "index": 12}]
-    bench = lar.bench([script(write_script, 0.01, faults=faults), script(write_script, 0.01)])
-    assert (bench.stopped, bench.rounds) == ("failed", 1)
-    assert [each.status for each in bench.variants] == ["crashed", "ok"]
-    assert all(each.turns for each in bench.variants)
 
 
 @needs_megengine
