@@ -10,15 +10,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from lar.records.run import RunResult, RunSpec, Samples, Status
 from lar.records.tuning import BASELINE, Candidate, Choice, Dimension, ModelSpace, TuneRequest
 from lar.tuning.decisions import Ended, Step, Survey, name_of, next_step
 from lar.tuning.evidence import Evidence, Trial
 from lar.tuning.outcome import find_best, rank
-from tests.known import known
 from tests.reports.golden_files import check_golden
+from tests.tables import each_row
 from tests.tuning.made_tune import LANDSCAPES
 
 START_SECONDS = 1.0  # of a process
@@ -176,35 +175,19 @@ def test_a_lucky_look_does_not_win() -> None:
     assert wins <= 1
 
 
-def trials_of(scores: Mapping[Candidate, list[float]]) -> list[Trial]:
-    """Return processes with these times, one of each candidate in each round."""
-    return [
-        Trial("round", number, candidate, result_of(seconds))
-        for candidate, times in scores.items()
-        for number, seconds in enumerate(times)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("noisy", "rounds", "factor"),
-    [
-        (Candidate(model=1), 3, 0.7),
-        (Candidate(model=1), 8, 0.7),
-        (Candidate(choices=("2 threads",)), 6, 0.95),
-    ],
-)
-def test_what_is_noisy_hides_no_gain_of_another(
-    noisy: Candidate, rounds: int, factor: float
+@each_row("tuning/cases/rankings")
+def test_candidates_are_ranked_by_the_times_of_their_processes(
+    times: dict[str, list[list[float]]], rows: list[str]
 ) -> None:
-    """How much its processes differ does not say how much these do."""
-    draw, good = random.Random(1), Candidate(choices=("nchw88",))
-    calm = [0.1 * draw.lognormvariate(0, 0.005) for _ in range(rounds)]
-    scores = {
-        BASELINE: calm,
-        good: [0.1 * factor * draw.lognormvariate(0, 0.005) for _ in calm],
-        noisy: [0.2 * 4.0 ** (-1) ** number for number in range(rounds)],
-    }
-    assert known(Evidence("latency", trials_of(scores)).compare(BASELINE, good)).verdict == "faster"
+    """`times` has the iterations of each process, by the number of a model and a choice."""
+    trials = [
+        Trial("round", number, candidate, result_with(tuple(each)))
+        for name, processes in times.items()
+        for candidate in [Candidate(model=int(name[0]), choices=(*name[1:].split(),))]
+        for number, each in enumerate(processes)
+    ]
+    spaces = tuple(space_of(name, x=("a", "b", "c")) for name in ("one", "other"))
+    assert [*Machine(spaces, {}, trials=trials).describe()][1:] == rows
 
 
 def test_an_engine_that_is_three_times_as_fast_wins_beside_other_work() -> None:
@@ -220,34 +203,3 @@ def test_an_engine_that_is_three_times_as_fast_wins_beside_other_work() -> None:
         won += best.engine == "other"
         assert best.ratio_high is None or best.ratio_high < 1
     assert won >= 19
-
-
-def test_what_time_is_too_short_to_prove_is_taken_as_likely() -> None:
-    """Three pairs show much, but not at the price of all looks."""
-    candidate = Candidate(choices=("blocked",))
-    times = {BASELINE: [1.0, 1.1, 0.9, 1.0], candidate: [0.3, 0.45, 0.6, 0.7]}
-    request = TuneRequest(spaces=(space_of("one", layout=("blocked",)),))
-    survey = Survey(request, Evidence("latency", trials_of(times)), lambda _: True)
-    assert not survey.evidence.is_proven(candidate)
-    best = next(rank(survey))
-    assert (best.choices, best.verdict) == (("blocked",), "likely best")
-    assert known(best.ratio_high) < 1
-
-
-def test_beside_very_much_other_work_the_shortest_iteration_tells_engines_apart() -> None:
-    """Of processes that hardly get a CPU the medians show nothing."""
-    other = Candidate(model=1)
-    spaces = (space_of("one"), space_of("other"))
-    trials = [
-        Trial("round", number, candidate, result_with(times))
-        for number, (slow, fast) in enumerate(
-            [((0.036, 0.033), (0.0025, 0.0023)), ((0.048, 0.044), (0.051, 0.046))]
-        )
-        for candidate, times in ((BASELINE, slow), (other, fast))
-    ]
-    survey = Survey(TuneRequest(spaces=spaces), Evidence("latency", trials), lambda _: True)
-    best = next(row for row in rank(survey) if row.is_best)
-    assert (best.engine, best.verdict) == ("other", "likely best")
-    trials = [each for each in trials if each.number]
-    survey = Survey(TuneRequest(spaces=spaces), Evidence("latency", trials), lambda _: True)
-    assert find_best(survey) == BASELINE
