@@ -6,6 +6,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -13,7 +14,7 @@ import lar
 from lar.dumps import Dump
 from lar.dumps.binary import write_tensor
 from lar.errors import LarError, UsageError
-from lar.records.run import FedInput, RunResult, RunSpec, TensorInfo
+from lar.records.run import RunResult, TensorInfo
 from lar.running.compared_sides import (
     Asked,
     ModelRun,
@@ -124,20 +125,12 @@ def test_a_testcase_is_of_a_side_that_has_it(
 
 
 @each_row("running/cases/notes on inputs")
-def test_notes_name_the_inputs_that_lar_chose(sides: list[list[Any]], notes: list[str]) -> None:
-    """Each side has the text of shared data, and rows of name, sizes, sizes of data and source."""
-    told = {}
-    for number, (shared, *rows) in enumerate(sides):
-        infos = [TensorInfo(name=it[0], dtype="f4", shape=tuple(it[1])) for it in rows if it[1]]
-        fed = [
-            FedInput(name=name, dtype="f4", shape=shape, source=source, generated=source == "ones")
-            for name, _, shape, source in rows
-        ]
-        spec = RunSpec(model="net", engine="e", driver="d")
-        result = RunResult(
-            spec=spec, status="ok", phase="done", inputs=tuple(infos), fed=tuple(fed)
-        )
-        told[number] = [*describe_fed(result, shared)]
+def test_notes_name_the_inputs_that_lar_chose(sides: list[Any], notes: list[str]) -> None:
+    """Each side has the text about shared data, and fields of its result."""
+    spec = {"model": "net", "engine": "e", "driver": "d"}
+    plain = {"spec": spec, "status": "ok", "phase": "done"}
+    results = [(msgspec.convert({**plain, **it}, RunResult), shared) for shared, it in sides]
+    told = {number: [*describe_fed(*each)] for number, each in enumerate(results)}
     assert [*join_notes(told)] == notes
 
 

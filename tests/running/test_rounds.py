@@ -191,18 +191,13 @@ def test_turns_go_on_as_long_as_the_processes_took_to_start(
 
 @each_row("running/cases/memory for processes")
 def test_as_many_processes_live_at_once_as_fit_into_memory(
-    model: int | None,
-    held: int | None,
-    count: int,
-    mib: int | None,
-    places: int,
-    monkeypatch: pytest.MonkeyPatch,
+    sizes: list[Any], places: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    model, held, count, mib = sizes
     monkeypatch.setattr("lar.running.rounds.read_memory", lambda _: mib and mib << 20)
     member = Member(number=0, spec=SPEC)
     if model:
-        file = ModelFile(path="net", size_bytes=model << 20, sha256="")
-        member.context = RunContext(model=file)
+        member.context = RunContext(model=ModelFile(path="", size_bytes=model << 20, sha256=""))
     if held:
         member.result = replace(OK, peak_memory_bytes=held << 20)
     assert places_in_memory([member] * count) == places

@@ -36,11 +36,6 @@ def space_of(engine: str, **dimensions: tuple[str, ...]) -> ModelSpace:
     )
 
 
-def result_of(seconds: float) -> RunResult:
-    """Return the result of a process whose iterations took so long."""
-    return result_with((seconds,) * 5)
-
-
 def result_with(times: tuple[float, ...]) -> RunResult:
     """Return the result of a process whose iterations took these times."""
     samples = Samples(end_to_end=times)
@@ -105,8 +100,9 @@ class Machine:
             self.seconds += spent
             for each in step.candidates:
                 failed = [self.faults[it] for it in each.choices if it in self.faults]
+                times = (self.time_of(each) * draw.lognormvariate(0.0, self.noise),)
                 result = replace(
-                    result_of(self.time_of(each) * draw.lognormvariate(0.0, self.noise)),
+                    result_with(times * 5),
                     status=failed[0] if failed else "ok",
                     wall_seconds=spent,
                 )

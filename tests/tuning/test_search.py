@@ -135,7 +135,9 @@ def test_what_a_search_found_until_its_time_ended_is_used(write_script: WriteScr
     )
     found = lar.tune(model, budget=7)
     (warning,) = found.warnings
-    assert re.fullmatch(r"fast-run: its search was stopped after \d+ s: its finds are used", warning)
+    assert re.fullmatch(
+        r"fast-run: its search was stopped after \d+ s: its finds are used", warning
+    )
     assert known(found.best).name == "fast-run"
 
 
@@ -287,10 +289,8 @@ def test_twins_that_take_other_inputs_are_not_trusted(tmp_path: Path) -> None:
         if others := [each for each in found.ranking if each.engine == "onnxruntime"]:
             break
     assert {each.status for each in others} == {"wrong"}
-    assert others[0].error == (
-        "its outputs are not the plain run's: it is not fed with the plain run's data; "
-        "give both the same `--input`"
-    )
+    said = "it is not fed with the plain run's data; give both the same `--input`"
+    assert others[0].error == f"its outputs are not the plain run's: {said}"
 
 
 def test_weights_in_a_file_beside_the_model_belong_to_it(tmp_path: Path, run_lar: RunLar) -> None:
