@@ -137,7 +137,7 @@ RESNET = msgspec.convert(SEARCHES["spaces"]["ResNet50"], ModelSpace)
 RESNET_EFFECTS: dict[str, float] = LANDSCAPES["effects on ResNet50"]
 
 
-def test_searches_are_played_as_they_are_written() -> None:
+def test_searches_are_played_as_in_their_golden_file() -> None:
     """Each search: its steps, its end and its ranking."""
     texts = []
     for title, given in SEARCHES["searches"].items():

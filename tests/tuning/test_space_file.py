@@ -189,7 +189,7 @@ def test_two_choices_that_set_one_option_do_not_go_together() -> None:
     assert failure.message == "two and three both set --multithread"
 
 
-def test_the_space_is_printed_and_told_as_json(write_script: WriteScript, run_lar: RunLar) -> None:
+def test_the_space_is_that_of_its_golden_file(write_script: WriteScript, run_lar: RunLar) -> None:
     script = write_script(**LANDSCAPE)
     words = ("tune", script, "--list-space", "--seed", "3", "--allow", "engine-env")
     texts = [run_lar(*words, *more, code=0).stdout for more in ((), ("--json", "-"))]
