@@ -20,7 +20,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lar.measurement.statistics import disturbed_in, percentile_of
@@ -65,12 +64,6 @@ class Run:
     @property
     def sample_count(self) -> int:
         return len(self.result.samples.end_to_end)
-
-    @property
-    def is_watched(self) -> bool:
-        """Whether lar looked for disturbances during the run."""
-        samples = self.result.samples
-        return any(each is not None for each in chain(samples.queue_delay, samples.steal))
 
     @property
     def is_trusted(self) -> bool:

@@ -121,7 +121,7 @@ def compare_sides(
     new: Sequence[Run],
     tags: Iterable[Sequence[Run]] = (),
     *,
-    comparisons: int = 1,
+    comparisons: int,
     one_machine: bool = True,
 ) -> tuple[Difference | None, Unit]:
     """Return how new runs differ from base runs, and whether single runs or sittings were compared.
@@ -140,8 +140,8 @@ def compare_sides(
     if not is_one_against_one:
         return compare_groups(a, b, usual=usual, comparisons=comparisons), "sittings"
     if not one_machine or are_in_turns(base, new) or is_calm([*base, *new]):
-        a, b = ([run.median or 0.0 for run in side] for side in (base, new))
-        usual = usual_spread([logs_of(sitting) for tag in others for sitting in tag])
+        a, b = map(medians_of, (base, new))
+        usual = usual_spread([*map(math.log, medians_of(it))] for tag in others for it in tag)
         return compare_groups(a, b, usual=usual, comparisons=comparisons), "runs"
     found = compare_groups(a, b)
     return found and replace(found, reason=NOT_IN_TURNS), "sittings"
@@ -189,11 +189,12 @@ def moment_of(started_at: str) -> float | None:
 
 def time_of(sitting: Sitting) -> float:
     """Return the time of a sitting: the median of the medians of the runs in the sitting."""
-    return percentile_of(sorted(run.median or 0.0 for run in sitting), 50)
+    return percentile_of(sorted(medians_of(sitting)), 50)
 
 
-def logs_of(sitting: Sitting) -> list[float]:
-    return [math.log(run.median or 1.0) for run in sitting]
+def medians_of(runs: Sequence[Run]) -> list[float]:
+    """Return the medians of runs, without those of runs that have none."""
+    return [run.median for run in runs if run.median]
 
 
 # Results side by side: rows of runs, the facts in which they differ, ratios and verdicts
@@ -230,7 +231,7 @@ class Row:
     @property
     def medians(self) -> list[float]:
         """The medians of the timed runs."""
-        return [run.median for run in self.timed if run.median]
+        return medians_of(self.timed)
 
     @property
     def sample_count(self) -> int:

@@ -181,7 +181,7 @@ def check_count(asked: Asked, source: Source, items: Items) -> None:
         UsageError: --iter is too large.
     """
     feeds = max(1, source.case_count, len(items))
-    if asked.warmup_iterations + asked.iterations * feeds > 2 * MOST_ITERATIONS:
+    if asked.iterations * feeds > MOST_ITERATIONS:
         what = count_of(len(items), "item") if items else count_of(source.case_count, "testcase")
         problem = f"too many for {what}; at most {MOST_ITERATIONS} in all"
         raise UsageError(problem, "give a smaller --iter", flag=f"--iter {asked.iterations}")

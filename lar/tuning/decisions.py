@@ -102,14 +102,11 @@ class Combinations:
                     yield self.make(chosen)
 
     def neighbours(self, candidate: Candidate) -> Iterator[Candidate]:
-        """Yield the candidates that differ from a given candidate in one dimension."""
+        """Yield a given candidate, and the candidates that differ from it in one dimension."""
         for number, dimension in enumerate(self.space.dimensions):
             others = [it for it in candidate.choices if self.dimension_of[it] != number]
-            if len(others) < len(candidate.choices):
-                yield self.make(others)
-            for choice in dimension.choices:
-                if choice.name not in candidate.choices:
-                    yield self.make([*others, choice.name])
+            yield self.make(others)
+            yield from (self.make([*others, choice.name]) for choice in dimension.choices)
 
     def add(self, candidate: Candidate, choice: str) -> Candidate:
         """Return a candidate with a choice added; a choice of the same dimension is replaced."""
@@ -309,9 +306,8 @@ class Survey:
             return search
         near = self.pick(self.beside_best()) if len(self.best.choices) > 1 or not combined else []
         found = [*dict.fromkeys(filter(None, chain(*zip_longest(combined, others, near))))]
-        if may_look and len(found) < MOST_BESIDE:
-            far = (it for it in self.singles("far") if it not in found)
-            found += self.pick(far)[: MOST_BESIDE - len(found)]
+        if may_look:
+            found += self.pick(it for it in self.singles("far") if it not in found)
         if found:
             return self.round_of(found, ROOM_FOR_RIVALS)
         return self.round_of([], MOST_RACERS) if self.rivals() else None

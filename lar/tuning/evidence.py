@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Literal, NamedTuple
 
 from lar.measurement.differences import (
@@ -119,8 +120,8 @@ class Evidence:
 
     def fastest(self, candidate: Candidate) -> float:
         """Return the shortest iteration of a candidate in seconds; 0 if it has no iterations."""
-        times = (min(it.result.samples.end_to_end, default=0.0) for it in self.trials_of(candidate))
-        return min(filter(None, times), default=0.0)
+        times = (it.result.samples.end_to_end for it in self.trials_of(candidate))
+        return min(filter(None, chain(*times)), default=0.0)
 
     @cached_property
     def searches(self) -> dict[Candidate, RunResult]:

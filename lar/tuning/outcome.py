@@ -51,14 +51,25 @@ def check_deployment(space: ModelSpace) -> None:
     Raises:
         UsageError: the engine has no packed models; the message names the engine.
     """
-    engine = engine_named(space.engine)
     with work_folder() as folder:
-        if engine.deploy({}, Path(space.model), Path(folder)) is None:
-            raise UsageError(
-                f"{engine.title} cannot store settings in a model file",
-                "leave the flag out: --output FILE writes the settings",
-                flag=PACKED_MODEL_DUMP.flag,
-            )
+        deployment_of(space, {}, folder)
+
+
+def deployment_of(space: ModelSpace, settings: Mapping[str, Any], folder: str) -> Deployment:
+    """Return how the engine of a space stores settings in a model file.
+
+    Raises:
+        UsageError: the engine has no packed models; the message names the engine.
+    """
+    engine = engine_named(space.engine)
+    found = engine.deploy(settings, Path(space.model), Path(folder))
+    if found is None:
+        raise UsageError(
+            f"{engine.title} cannot store settings in a model file",
+            "leave the flag out: --output FILE writes the settings",
+            flag=PACKED_MODEL_DUMP.flag,
+        )
+    return found
 
 
 def write_packed(space: ModelSpace, spec: RunSpec, place: str) -> list[str]:
@@ -69,13 +80,8 @@ def write_packed(space: ModelSpace, spec: RunSpec, place: str) -> list[str]:
     Raises:
         LarError: the engine has no packed models, or cannot write the file.
     """
-    engine = engine_named(space.engine)
     with work_folder() as folder:
-        found = engine.deploy(spec.settings, Path(space.model), Path(folder))
-        if found is None:
-            check_deployment(space)
-            return []
-        model = space.model
+        found, model = deployment_of(space, spec.settings, folder), space.model
         for number, run in enumerate(found.runs):
             is_last = run is found.runs[-1]
             written = os.path.join(folder, f"{number}{Path(model).suffix}")

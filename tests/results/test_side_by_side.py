@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -81,13 +80,6 @@ def test_a_single_run_on_each_side_is_not_judged() -> None:
     assert any("needs several runs of each side" in it for it in warnings_of(table))
 
 
-def test_runs_of_one_kind_show_none() -> None:
-    runs = make_runs(5, 0.010, seed=1) + make_runs(5, 0.010, seed=2, fast_run=True)
-    difference = second_difference(runs)
-    assert difference.verdict == "no difference shown"
-    assert 0 < known(difference.smallest_detectable) < 0.05
-
-
 def test_rows_that_pool_what_differs_say_so() -> None:
     table = compare(make_runs(2, 0.01) + make_runs(2, 0.02, multithread=2), by=["model"])
     assert [row.facts["--multithread"] for row in table.rows] == ["several"]
@@ -106,6 +98,13 @@ def test_disturbed_samples_are_left_out_and_counted() -> None:
     assert (row.median, row.minimum, row.disturbed_count, row.sample_count) == (0.01, 0.01, 20, 40)
     assert row.middle(lambda run: run.iterations_per_second) == pytest.approx(100)
     assert row.runs[0].trust == "undisturbed latency"
+
+
+def test_a_single_run_has_percentiles_if_it_has_enough_samples() -> None:
+    long = make_result([0.001 * each for each in range(1, 202)])
+    rows = compare([long, make_result(TIMES), make_result()]).rows
+    assert [row.percentile(90) for row in rows] == [pytest.approx(0.181), 0.0106, None]
+    assert [row.percentile(99) for row in rows] == [pytest.approx(0.199), None, None]
 
 
 def test_where_nearly_all_were_disturbed_nothing_is_shown() -> None:
@@ -236,21 +235,6 @@ def test_by_takes_flags_and_refuses_what_is_no_fact() -> None:
     assert len(compare(results, by=["--multithread", "model"]).rows) == 2
     error = refused("--by: machin: is neither an option", compare, results, by=["machin"])
     assert error.hint.startswith("did you mean machine?")
-
-
-def test_runs_of_a_sitting_are_one_value() -> None:
-    """The days of a machine differ more than the runs of a day: two programs that are one."""
-    wrong = 0
-    for seed in range(20):
-        draw, runs = random.Random(seed), []
-        for day in range(1, 7):
-            centre = 0.01 * (1 + draw.gauss(0, 0.05))
-            made = make_runs(5, centre, seed=10 * seed + day, multithread=1 + (day > 3))
-            runs += [replace(run, started_at=f"2025-06-{day:02}T12:00:00+00:00") for run in made]
-        difference = second_difference(runs, "multithread")
-        assert difference.processes == 6
-        wrong += difference.is_shown
-    assert wrong <= 4  # one is expected; of single runs nearly all are wrong
 
 
 def test_times_of_zero_have_no_ratio() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from lar.records.run import RunResult
 from lar.results import figure_of
 from lar.results.side_by_side import Check, check_kind, sittings_of
 from tests.known import known
 from tests.results.made_results import make_result, make_runs
+from tests.tables import each_row
 
 
 def check(
@@ -24,54 +27,28 @@ def at(day: int, runs: list[RunResult]) -> list[RunResult]:
     return [replace(run, started_at=time) for run, time in zip(runs, times, strict=False)]
 
 
-def sittings(seconds: float, days: range, shift: float, seed: int) -> list[RunResult]:
-    """Five runs a day; days differ by `shift`, relative to the time."""
-    draw = random.Random(seed)
-    return [
-        run
-        for day in days
-        for run in at(day, make_runs(5, seconds * (1 + draw.gauss(0, shift)), seed=seed + day))
-    ]
+@each_row("results/cases/sittings")
+def test_runs_within_ten_minutes_of_each_other_are_a_sitting(
+    times: list[str], sizes: list[int]
+) -> None:
+    _, runs = figure_of([make_result([0.01], started_at=time) for time in times])
+    assert [len(sitting) for sitting in sittings_of(runs)] == sizes
 
 
-def test_runs_of_a_sitting_are_one_value() -> None:
-    _, runs = figure_of(sittings(0.01, range(1, 4), 0.0, 0))
-    assert [len(sitting) for sitting in sittings_of(runs)] == [5, 5, 5]
-    _, unknown = figure_of([replace(run.result, started_at="") for run in runs])
-    assert [len(sitting) for sitting in sittings_of(unknown)] == [15]
+@each_row("results/cases/sides")
+def test_the_ratio_is_that_of_sittings_if_their_spread_is_known(
+    base: list[list[float]], new: list[list[float]], tags: list[list[list[float]]], told: list[Any]
+) -> None:
+    """Each side, and each tag, has the times of runs by day."""
 
+    def runs_of(days: list[list[float]]) -> list[RunResult]:
+        made = ((day, [make_result([it] * 9) for it in its]) for day, its in enumerate(days, 1))
+        return [run for day, runs in made for run in at(day, runs)]
 
-def test_days_that_differ_are_no_regressions() -> None:
-    """The runs of a day are much more alike than those of two days."""
-    alarms, judged = 0, 0
-    for seed in range(0, 400, 20):
-        base = sittings(0.01, range(1, 7), 0.05, seed)
-        found = check(sittings(0.01, range(10, 11), 0.05, seed + 1000), base)
-        assert found.unit == "sittings"
-        alarms += found.verdict == "slower"
-        judged += found.verdict != "not judged"
-    assert judged == 20
-    assert alarms <= 3  # 0.5 are expected
-
-
-def test_days_that_hardly_differ_show_a_regression() -> None:
-    base = sittings(0.01, range(1, 7), 0.005, 1)
-    assert check(sittings(0.0104, range(10, 11), 0.005, 2), base).verdict == "slower"
-
-
-def test_tags_of_one_sitting_each_show_how_much_sittings_differ() -> None:
-    others = {str(day): sittings(0.01, range(day, day + 1), 0.05, day) for day in range(1, 7)}
-    found = check(make_runs(5, 0.0103, seed=1), make_runs(5, 0.01, seed=2), others)
-    assert (found.unit, found.verdict) == ("sittings", "no difference shown")
-    assert check(make_runs(5, 0.0103, seed=1), make_runs(5, 0.01, seed=2)).verdict == "slower"
-
-
-def test_runs_of_other_tags_show_by_how_much_runs_differ() -> None:
-    others = {"v0": make_runs(6, 0.02, seed=3)}
-    assert check(make_runs(1, 0.011), make_runs(1, 0.01), others).verdict == "slower"
-    # They differ by more than that.
-    others = {"v0": make_runs(6, 0.02, seed=3, between=0.2)}
-    assert check(make_runs(1, 0.011), make_runs(1, 0.01), others).verdict != "slower"
+    others = {str(number): runs_of(days) for number, days in enumerate(tags)}
+    found = check(runs_of(new), runs_of(base), others)
+    assert [found.unit, found.verdict] == told[::2]
+    assert known(found.difference).ratio == pytest.approx(told[1])
 
 
 def disturb(result: RunResult, threads: int | None = 1) -> RunResult:
@@ -110,18 +87,6 @@ def test_runs_that_show_nothing_are_left_out() -> None:
     assert (found.left_out, found.verdict) == (2, "slower")
     found = check(busy, make_runs(5, 0.01, seed=2))
     assert (found.left_out, found.difference) == (2, None)
-
-
-def test_false_alarms_are_rare() -> None:
-    alarms = sum(
-        check(
-            make_runs(4, 0.01, seed=2 * number, between=0.02),
-            make_runs(4, 0.01, seed=2 * number + 1, between=0.02),
-        ).verdict
-        == "slower"
-        for number in range(40)
-    )
-    assert alarms <= 4  # 1 is expected
 
 
 def test_runs_without_times_are_left_out() -> None:

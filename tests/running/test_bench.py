@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +14,20 @@ import pytest
 
 import lar
 from lar.records.bench import BenchResult, Turn
-from lar.records.run import Samples
+from lar.records.run import FedInput, RunResult, RunSpec, Samples
 from lar.running.bench import BenchProgress, Campaign, run_bench
-from lar.running.rounds import Rounds
-from lar.running.variants import make_variants
+from lar.running.rounds import Member, Rounds
+from lar.running.variants import Variant, make_variants
 from tests.cli.marks import needs_megengine
 from tests.command_lines import ROOT, run_lar
 from tests.conftest import WriteScript
 from tests.running.isolated_runs import known
+from tests.tables import each_row
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 INPUT = [{"name": "data", "dtype": "float32", "shape": [1, 4]}]
+OK = RunResult(spec=RunSpec(model="net", engine="e", driver="d"), status="ok", phase="done")
 
 
 def script(write: WriteScript, seconds: float, **fields: Any) -> str:
@@ -48,25 +53,8 @@ def test_the_slower_one_is_slower(write_script: WriteScript) -> None:
     assert known(bench.variants[1].difference).ratio == pytest.approx(1.03)
     assert known(bench.variants[0].latency).median == pytest.approx(0.010)
     assert [each.values for each in bench.variants] == [{"model": model} for model in models]
-    assert [
-        each.output_difference and each.output_difference.agreement for each in bench.variants
-    ] == [
-        None,
-        "equal",
-        "equal",
-    ]
+    assert agreements(bench) == ["", "equal", "equal"]
     assert lar.read_bench(bench.to_json()) == bench
-
-
-def test_a_twin_shows_no_difference(write_script: WriteScript) -> None:
-    model = script(write_script, 0.010)
-    bench = lar.bench([model, model])
-    assert bench.stopped == "precise"
-    assert [each.name for each in bench.variants] == ["default #1", "default #2"]
-    assert verdicts(bench) == ["", "no difference shown"]
-    difference = bench.differences["default #2"]
-    assert known(difference.smallest_detectable) < bench.margin
-    assert difference.processes == bench.rounds == 5
 
 
 @pytest.mark.parametrize(("do", "at"), [("raise", "load"), ("abort", "start")])
@@ -74,11 +62,8 @@ def test_a_variant_that_crashes_is_a_row(write_script: WriteScript, do: str, at:
     faults = [{"at": at, "do": do, "index": 9 if at == "start" else 0}]
     models = [script(write_script, 0.01), script(write_script, 0.01, faults=faults)]
     bench = lar.bench([*models, script(write_script, 0.02)])
-    assert [each.status for each in bench.variants] == [
-        "ok",
-        "failed" if do == "raise" else "crashed",
-        "ok",
-    ]
+    failed = "failed" if do == "raise" else "crashed"
+    assert [each.status for each in bench.variants] == ["ok", failed, "ok"]
     assert verdicts(bench) == ["", "", "slower"]
     assert bench.variants[1].failure is not None
     assert bench.failure is None
@@ -123,21 +108,10 @@ def test_within_each_shape_variants_are_compared(write_script: WriteScript) -> N
     models = [script(write_script, seconds, inputs=flexible) for seconds in (0.01, 0.02)]
     bench = lar.bench(models, vary=["batch-size=1,4"])
     first, second = models
-    assert [each.baseline for each in bench.variants] == [
-        "",
-        "",
-        f"{first} batch-size=1",
-        f"{first} batch-size=4",
-    ]
+    baselines = [f"{first} batch-size={size}" for size in (1, 4)]
+    assert [each.baseline for each in bench.variants] == ["", "", *baselines]
     assert verdicts(bench) == ["", "", "slower", "slower"]
     assert [each.values["model"] for each in bench.variants] == [first, first, second, second]
-
-
-def test_the_budget_ends_it(write_script: WriteScript) -> None:
-    models = [script(write_script, 0.01, real_time=True) for _ in range(2)]
-    bench = lar.bench(models, budget_seconds=0.2)
-    assert bench.stopped == "budget"
-    assert bench.wall_seconds < 30  # without a budget, two minutes
 
 
 def test_an_interrupt_keeps_the_verdicts_so_far(write_script: WriteScript) -> None:
@@ -170,18 +144,6 @@ def test_an_interrupt_of_the_first_round_keeps_its_turns(write_script: WriteScri
     assert bench.variants[0].latency is not None
 
 
-def test_more_variants_than_there_is_memory_for(
-    write_script: WriteScript, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They are measured in groups, each with the baseline."""
-    monkeypatch.setattr("lar.running.rounds.read_memory", lambda name: 1)
-    bench = lar.bench([script(write_script, seconds) for seconds in (0.01, 0.02, 0.005)])
-    assert verdicts(bench) == ["", "slower", "faster"]
-    rounds = [{turn.round for turn in each.turns} for each in bench.variants]
-    assert rounds[0] == rounds[1] | rounds[2]
-    assert not rounds[1] & rounds[2]
-
-
 def test_inputs_of_other_names_get_the_same_data(write_script: WriteScript) -> None:
     other = [{"name": "image", "dtype": "float32", "shape": [1, 4]}]
     models = [script(write_script, 0.01), script(write_script, 0.01, inputs=other)]
@@ -207,14 +169,6 @@ def test_arrays_are_fed_and_given_back(write_script: WriteScript) -> None:
     assert lar.read_bench(bench.to_json()).variants[0].arrays == {}
 
 
-def test_a_baseline_that_crashes_later_ends_it(write_script: WriteScript) -> None:
-    faults = [{"at": "start", "do": "abort", "index": 12}]
-    bench = lar.bench([script(write_script, 0.01, faults=faults), script(write_script, 0.01)])
-    assert (bench.stopped, bench.rounds) == ("failed", 1)
-    assert [each.status for each in bench.variants] == ["crashed", "ok"]
-    assert all(each.turns for each in bench.variants)
-
-
 @needs_megengine
 def test_a_model_with_testcases_is_fed_with_the_first(tmp_path: Path) -> None:
     packed = str(tmp_path / "packed.mge")
@@ -226,42 +180,46 @@ def test_a_model_with_testcases_is_fed_with_the_first(tmp_path: Path) -> None:
     assert agreements(bench)[1] in ("equal", "within the tolerance")
 
 
-def campaign_of(write: WriteScript, folder: Path, count: int) -> Campaign:
-    """A campaign of models that has not begun."""
-    rounds = Rounds(folder=str(folder), began=0, deadline=0, order=random.Random(0))
-    return Campaign(make_variants([write() for _ in range(count)], (), {}), 0, rounds)
-
-
 def turn_of(number: int, seconds: float, queue_delay: float = 0.0) -> Turn:
     samples = Samples(end_to_end=(seconds,) * 2, queue_delay=(queue_delay,) * 2)
     return Turn(round=number, cycle=0, began=0, samples=samples)
 
 
-def test_a_round_goes_on_until_enough_of_its_own_turns_are_calm(
-    write_script: WriteScript, tmp_path: Path
+class Played(Rounds):
+    """Rounds of variants whose times are computed, by number; `groups` has who was measured."""
+
+    def __init__(self, variants: list[dict[str, Any]], deadline: float) -> None:
+        super().__init__(folder="", began=0, deadline=deadline, order=random.Random(0))
+        self.variants, self.groups, self.told = variants, list[str](), list[BenchProgress]()
+
+    def play(self, number: int, members: Sequence[Member]) -> None:
+        self.groups.append("".join(str(each.number) for each in members))
+        for each in members:
+            own = self.variants[each.number]
+            fed = FedInput(name="x", dtype="f4", shape=(own.get("rows", 1),), source="")
+            status = "crashed" if own.get("fails") == number else "ok"
+            each.result = replace(OK, status=status, fed=(fed,))  # type: ignore[arg-type]
+            seconds = own["seconds"] * self.order.lognormvariate(0, own.get("noise", 0))
+            each.turns.append(turn_of(number, seconds))
+
+
+@each_row("running/cases/benches")
+def test_rounds_are_played_until_nothing_new_would_be_shown(
+    variants: list[dict[str, Any]],
+    limits: dict[str, Any],
+    told: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    campaign = campaign_of(write_script, tmp_path, 1)
-    campaign.entries[0].turns = [turn_of(0, 0.01), turn_of(0, 0.01), turn_of(1, 0.01, 0.01)]
-    assert campaign.player.has_calm_turns(campaign.entries)
-    campaign.player.number = 1
-    assert not campaign.player.has_calm_turns(campaign.entries)
-
-
-def test_rounds_after_the_last_look_count_too(write_script: WriteScript, tmp_path: Path) -> None:
-    campaign = campaign_of(write_script, tmp_path, 2)
-    base, other = campaign.entries
-    other.base = base
-    for number in range(5):
-        base.turns.append(turn_of(number, 0.01 + 1e-6 * number))
-        other.turns.append(turn_of(number, 0.02))
-    campaign.compare()
-    assert base.difference is None
-    assert known(other.difference).ratio == pytest.approx(2, rel=1e-3)
-
-
-@pytest.mark.parametrize("seconds", [0.05, 0.5])
-def test_each_turn_has_two_iterations_or_more(write_script: WriteScript, seconds: float) -> None:
-    bench = lar.bench([script(write_script, seconds), script(write_script, 2 * seconds)])
-    turns = [turn for each in bench.variants for turn in each.turns]
-    assert {len(turn.samples.end_to_end) for turn in turns} == {2}
-    assert verdicts(bench) == ["", "slower"]
+    places = limits.get("places", 8)
+    monkeypatch.setattr("lar.running.bench.places_in_memory", lambda members: places)
+    made = [Variant(str(it["seconds"]), "net", {}, spec=OK.spec) for it in variants]
+    played = Played(variants, limits.get("deadline", math.inf))
+    campaign = Campaign(made, limits.get("baseline", 0), played, limits.get("margin", 0.01))
+    played.show = lambda: played.told.append(campaign.progress)
+    stopped = campaign.run()
+    found = [each.difference and each.difference.verdict for each in campaign.entries]
+    progress = [
+        [it.rounds, it.decided, it.comparisons, it.detectable and round(it.detectable, 4)]
+        for it in played.told[:: max(1, len(played.told) // 2)]
+    ]
+    assert [" ".join(played.groups), stopped, [it or "" for it in found], progress] == told

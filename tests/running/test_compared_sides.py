@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -12,12 +14,25 @@ import lar
 from lar.dumps import Dump
 from lar.dumps.binary import write_tensor
 from lar.errors import LarError, UsageError
-from lar.records.run import TensorInfo
-from lar.running.compared_sides import Asked, ModelRun, SideRuns, compare, rename_inputs, side_of
+from lar.records.run import RunResult, TensorInfo
+from lar.running.compared_sides import (
+    Asked,
+    ModelRun,
+    SideRuns,
+    check_case,
+    compare,
+    describe_cases,
+    describe_fed,
+    join_notes,
+    open_sides,
+    rename_inputs,
+    side_of,
+)
 from tests.cli.runs import write_dump
 from tests.command_lines import ROOT, run_lar
 from tests.refusals import refused
 from tests.running.isolated_runs import known
+from tests.tables import each_row
 
 
 def test_dumps_are_compared_from_python(tmp_path: Path) -> None:
@@ -34,6 +49,8 @@ def test_arrays_are_compared_from_python() -> None:
     ones = np.ones((2, 3), np.float32)
     assert lar.compare(ones, ones).same
     assert not lar.compare({"a": ones}, {"a": ones + 1}).same
+    assert [it.source for it in open_sides([ones] * 26)][::25] == ["arrays of A", "arrays of Z"]
+    assert refused("27 sides", lar.compare, *[ones] * 27).hint == "give 26 at most"
     with pytest.raises(UsageError, match="arrays of B: x: holds elements of dtype <U4"):
         lar.compare(ones, {"x": ["text"]})
 
@@ -93,6 +110,28 @@ def test_operators_of_sides_are_prepared_once(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         runs = SideRuns([side_of(model)], elsewhere, stack)
         assert runs.operators_of(0) == "A ran on another machine"
+
+
+@each_row("running/cases/testcases of sides")
+def test_a_testcase_is_of_a_side_that_has_it(
+    counts: list[int], case: int | None, said: str, notes: list[str]
+) -> None:
+    sides = [ModelRun(f"m{count} --cpu", f"m{count}", {}, count) for count in counts]
+    if said:
+        assert refused("", check_case, sides, case).message == said
+    else:
+        check_case(sides, case)
+    assert [*describe_cases(sides, case or 0)] == notes
+
+
+@each_row("running/cases/notes on inputs")
+def test_notes_name_the_inputs_that_lar_chose(sides: list[Any], notes: list[str]) -> None:
+    """Each side has the text about shared data, and fields of its result."""
+    spec = {"model": "net", "engine": "e", "driver": "d"}
+    plain = {"spec": spec, "status": "ok", "phase": "done"}
+    results = [(msgspec.convert({**plain, **it}, RunResult), shared) for shared, it in sides]
+    told = {number: [*describe_fed(*each)] for number, each in enumerate(results)}
+    assert [*join_notes(told)] == notes
 
 
 def test_a_run_that_fails_says_which_side() -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 
 from lar.errors import UsageError
 from lar.measurement.rows import size_of_rows
-from lar.options.values import MOST_ITERATIONS
 from lar.records.run import RunSpec
 from lar.running import plan
 from lar.running.plan import plan_run
 from tests.command_lines import ROOT
 from tests.conftest import WriteScript
+from tests.refusals import refused
+from tests.tables import each_row
 
 
 @pytest.fixture
@@ -27,6 +31,32 @@ def planned(model: str, **values: Any) -> RunSpec:
 
 def test_a_model_alone_gives_the_default_spec(script: str) -> None:
     assert plan_run(script, {}) == RunSpec(model=script, engine="fake", driver="script")
+
+
+@each_row("running/cases/plans")
+def test_options_become_the_fields_of_a_spec(
+    options: dict[str, Any], fields: dict[str, Any], script: str
+) -> None:
+    """`fields` are the fields that are not as without options."""
+    plain, spec = (msgspec.to_builtins(planned(script, **it)) for it in ({}, options))
+    assert {name: it for name, it in spec.items() if it != plain[name]} == fields
+
+
+@each_row("running/cases/refused plans")
+def test_what_cannot_be_planned_is_refused(
+    options: dict[str, Any], said: str, hint: str, script: str
+) -> None:
+    error = refused("", planned, script, **options)
+    assert (error.message, error.hint) == (said, hint)
+
+
+def test_a_run_has_ten_million_iterations_at_most(tmp_path: Path) -> None:
+    model = str(ROOT / "models" / "digits_cnn.onnx")
+    for name in ("a", "b"):
+        np.save(tmp_path / f"{name}.npy", np.zeros((1, 1, 8, 8), np.float32))
+    assert planned(model, input=[str(tmp_path)], iter=5_000_000, warmup_iter=9).warmup_iterations
+    error = refused("", planned, model, input=[str(tmp_path)], iter=5_000_001)
+    assert error.message == "--iter 5000001: too many for 2 items; at most 10000000 in all"
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -45,11 +75,7 @@ def test_names_that_no_result_can_hold_are_refused(key: str, value: Any) -> None
 
 
 def test_there_is_room_for_as_many_iterations_as_may_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    long, short = 3600.0, 0.001
-    assert plan.room_for(long, 1) == MOST_ITERATIONS
-    assert plan.room_for(long, 4) == MOST_ITERATIONS // 4
-    assert plan.room_for(short, 1) == plan.MOST_IN_A_SECOND / 1000
     monkeypatch.setattr(plan, "limit_of", lambda _: 2**30)
-    assert plan.room_for(long, 2) * 2 * size_of_rows(1) == pytest.approx(2**26, rel=0.01)
+    assert plan.room_for(3600.0, 2) * 2 * size_of_rows(1) == pytest.approx(2**26, rel=0.01)
     monkeypatch.setattr(plan, "limit_of", lambda _: 1)
-    assert plan.room_for(long, 2) == 1
+    assert plan.room_for(3600.0, 2) == 1

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from itertools import chain, count, repeat
 from pathlib import Path
 from typing import Any
@@ -14,14 +16,25 @@ import numpy as np
 import pytest
 
 from lar.records.events import Event, PhaseEntered
-from lar.records.run import RunContext, RunResult, RunSpec, Samples
+from lar.records.run import FedInput, ModelFile, RunContext, RunResult, RunSpec, Samples
 from lar.running.plan import plan_run
-from lar.running.rounds import Member, Rounds, TurnTaker, await_all, compare_members
+from lar.running.rounds import (
+    Member,
+    Rounds,
+    TurnTaker,
+    await_all,
+    compare_members,
+    is_same_data,
+    places_in_memory,
+)
 from lar.worker.execution import summarize_outputs
 from tests.conftest import WriteScript
 from tests.tables import each_row
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
+
+SPEC = RunSpec(model="net", engine="e", driver="d")
+OK = RunResult(spec=SPEC, status="ok", phase="done")
 
 
 class Observed(TurnTaker):
@@ -119,16 +132,94 @@ def test_one_that_stays_far_slower_than_the_first_gets_only_its_fastest_look(
     assert kept == ([[]] * 5 if known else [[0.01], [], [0.04], [], []])
 
 
+@dataclass
+class Computed:
+    """A process on a computed clock, some turns of which are disturbed.
+
+    The process ends after `turns` turns. The engine's own clock runs `rate` times as fast.
+    """
+
+    clock: list[float]
+    seconds: float
+    turns: int = 999
+    calm: int = 999
+    rate: float = 1
+    worker: Mock = field(default_factory=Mock)
+    seen: Counter[tuple[int, int]] = field(default_factory=Counter)
+
+    @property
+    def ended(self) -> bool:
+        return self.turns < 1
+
+    def finish(self) -> RunResult:
+        return replace(OK, status="crashed")
+
+    def take_turn(self, untimed: int, timed: int) -> Samples:
+        self.turns, self.calm = self.turns - 1, self.calm - 1
+        self.clock[0] += (untimed + timed) * self.seconds
+        self.seen[untimed, timed] += 1
+        delays = (0.0 if self.calm >= 0 else self.seconds / 2,) * timed
+        return Samples(end_to_end=(self.seconds * self.rate,) * timed, queue_delay=delays)
+
+
+@each_row("running/cases/turns")
+def test_turns_go_on_as_long_as_the_processes_took_to_start(
+    processes: list[dict[str, Any]],
+    start: float,
+    limits: dict[str, Any],
+    seen: list[str],
+    seconds: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("lar.running.rounds.time", Mock(monotonic=lambda: clock[0]))
+    rounds = Rounds(**{"folder": "", "began": 0, "deadline": 99, **limits}, order=random.Random(0))
+    members = [
+        Member(number=number, spec=None, seconds=it["seconds"])
+        for number, it in enumerate(processes)
+    ]
+    takers = [Computed(clock, **it) for it in processes]
+    rounds.takers = dict(zip(members, takers, strict=True))  # type: ignore[arg-type]
+    rounds.play_turns(members, start)
+    told = [", ".join(f"{n} of {a}+{b}" for (a, b), n in it.seen.items()) for it in takers]
+    assert told == seen
+    assert clock[0] == pytest.approx(seconds)
+    cycles = [[turn.cycle for turn in it.turns] for it in members]
+    assert cycles == [[*range(it.seen.total())] for it in takers]
+    assert [it.result is not None for it in members] == [taker.ended for taker in takers]
+
+
+@each_row("running/cases/memory for processes")
+def test_as_many_processes_live_at_once_as_fit_into_memory(
+    sizes: list[Any], places: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, held, count, mib = sizes
+    monkeypatch.setattr("lar.running.rounds.read_memory", lambda _: mib and mib << 20)
+    member = Member(number=0, spec=SPEC)
+    if model:
+        member.context = RunContext(model=ModelFile(path="", size_bytes=model << 20, sha256=""))
+    if held:
+        member.result = replace(OK, peak_memory_bytes=held << 20)
+    assert places_in_memory([member] * count) == places
+
+
+@each_row("running/cases/inputs of members")
+def test_outputs_are_compared_if_the_inputs_were_the_same(
+    mine: list[Any], its: list[Any], is_same: bool
+) -> None:
+    fields = ("name", "dtype", "shape", "source", "generated")
+    one, other = (FedInput(**dict(zip(fields, each, strict=True))) for each in (mine, its))
+    assert is_same_data(one, other) == is_same
+
+
 def ended_with(folder: Path, outputs: Mapping[str, Any]) -> Member:
     """A member whose worker gave these outputs, of which those that are no arrays have no file."""
     arrays = {
         name: it if isinstance(it, str) else np.array(it, None if str in map(type, it) else "f4")
         for name, it in outputs.items()
     }
-    spec = RunSpec(model="net", engine="e", driver="d")
-    found = tuple(summarize_outputs(arrays, str(folder)))
-    result = RunResult(spec=spec, status="ok", phase="done", outputs=found)
-    return Member(number=0, spec=spec, result=result, outputs=str(folder))
+    result = replace(OK, outputs=tuple(summarize_outputs(arrays, str(folder))))
+    return Member(number=0, spec=SPEC, result=result, outputs=str(folder))
 
 
 @each_row("running/cases/outputs of members")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,8 +18,11 @@ import numpy as np
 import pytest
 
 import lar
+from lar.records.tuning import TuneRequest
 from lar.results.store import open_store
+from lar.tuning.search import TuneProgress, search_with
 from lar.tuning.session import TAG
+from lar.tuning.space import make_request
 from tests.cli.marks import needs_megengine
 from tests.conftest import RunLar, WriteScript
 from tests.known import known
@@ -54,7 +58,7 @@ def test_the_fastest_with_right_numbers_wins(write_script: WriteScript, tmp_path
     wrong = found.ranking[-1]
     assert (wrong.name, wrong.status, wrong.outputs) == ("nchw32", "wrong", "different")
     assert wrong.output_error == pytest.approx(0.5)
-    assert "prob off by 5.0e-01" in wrong.error
+    assert wrong.error == "its outputs are not the plain run's: prob off by 5.0e-01"
     rounds = {tag.partition(":")[0] for tag, _ in measured(tmp_path / "s") if "nchw32" in tag}
     assert len(rounds) == 1
     # The ranking is records for pandas.
@@ -131,9 +135,21 @@ def test_what_a_search_found_until_its_time_ended_is_used(write_script: WriteScr
     )
     found = lar.tune(model, budget=7)
     (warning,) = found.warnings
-    assert "fast-run: its search was stopped after " in warning
-    assert "its finds are used" in warning
+    assert re.fullmatch(
+        r"fast-run: its search was stopped after \d+ s: its finds are used", warning
+    )
     assert known(found.best).name == "fast-run"
+
+
+def test_the_progress_says_what_is_done(write_script: WriteScript, tmp_path: Path) -> None:
+    request = make_request([write_script(**SEARCHED)], {}, TuneRequest(budget_seconds=120.0))
+    told: list[TuneProgress] = []
+    search_with(request, str(tmp_path / "s"), tmp_path, report=told.append)
+    first = [("trying plain", 0, 0), ("measuring", 0, 0), ("trying nchw44", 1, 1)]
+    assert [*dict.fromkeys((it.doing, it.rounds, len(it.ranking)) for it in told)][:3] == first
+    doing = "the engine searches algorithms for nchw44 + fast-run"
+    assert next(it.rounds for it in told if it.doing == doing) > 1
+    assert all(0 < it.left_seconds < 120 for it in told)
 
 
 # Sessions
@@ -273,7 +289,8 @@ def test_twins_that_take_other_inputs_are_not_trusted(tmp_path: Path) -> None:
         if others := [each for each in found.ranking if each.engine == "onnxruntime"]:
             break
     assert {each.status for each in others} == {"wrong"}
-    assert "not fed with the plain run's data" in others[0].error
+    said = "it is not fed with the plain run's data; give both the same `--input`"
+    assert others[0].error == f"its outputs are not the plain run's: {said}"
 
 
 def test_weights_in_a_file_beside_the_model_belong_to_it(tmp_path: Path, run_lar: RunLar) -> None:
@@ -288,7 +305,8 @@ def test_weights_in_a_file_beside_the_model_belong_to_it(tmp_path: Path, run_lar
     (tmp_path / "best.json").write_bytes((tmp_path / "net.json").read_bytes())
     weights.write_bytes(bytes(len(weights.read_bytes())))
     changed = run_lar(*words, cwd=tmp_path, code=0)
-    assert " of another model, machine, engine or command, and not used" in changed.stdout
+    unused = "(1 result is|[2-9] results are) of another model, machine, engine or command"
+    assert re.search(f"{unused}, and not used\n", changed.stdout)
     run_lar("run", "net.onnx", "--settings", "best.json", "--iter", "1", cwd=tmp_path, code=2)
 
 

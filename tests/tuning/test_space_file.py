@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from lar.engines import engine_named
@@ -15,6 +16,7 @@ from lar.records.tuning import Candidate, Choice, Dimension, ModelSpace
 from lar.tuning.space import choose_listed, find_permits, plan_candidate, read_space_file
 from tests.conftest import RunLar, WriteScript
 from tests.refusals import refused
+from tests.reports.golden_files import check_golden
 from tests.tuning.made_tune import dimensions_of
 from tests.tuning.test_space import LANDSCAPE, make_space, survey_space
 
@@ -127,7 +129,14 @@ def test_a_model_has_the_space_that_a_file_lists(write_script: WriteScript, tmp_
     surveyed = survey_space(write_script(**LANDSCAPE), {}, extent=str(path))
     names = [[choice.name for choice in each.choices] for each in surveyed.space.dimensions]
     assert names == [["nchw44", "nchw32"], ["multithread 3", "full-run"]]
-    assert [each.choice for each in surveyed.left_out] == ["nchw88"]
+    assert [msgspec.to_builtins(each) for each in surveyed.left_out] == [
+        {
+            "choice": "nchw88",
+            "model": 0,
+            "why": "needs --allow engine-fixes",
+            "allow": "engine-fixes",
+        }
+    ]
 
 
 def test_all_that_flags_hold_has_to_be_allowed() -> None:
@@ -180,26 +189,11 @@ def test_two_choices_that_set_one_option_do_not_go_together() -> None:
     assert failure.message == "two and three both set --multithread"
 
 
-def test_the_space_is_printed(write_script: WriteScript, run_lar: RunLar) -> None:
+def test_the_space_is_that_of_its_golden_file(write_script: WriteScript, run_lar: RunLar) -> None:
     script = write_script(**LANDSCAPE)
-    done = run_lar("tune", script, "--list-space", "--seed", "3", code=0)
-    lines = [line.split() for line in done.stdout.splitlines()]
-    assert done.stdout.startswith(f"{script} on fake: 5 choices\n")
-    assert ["layout", "nchw44", "--enable-nchw44"] in lines
-    assert ["in", "the", "caller", "--cpu-default"] in lines
-    assert ["nchw88", "needs", "--allow", "engine-fixes"] in lines
-    assert ["nchw32", "for", "--space", "full"] in lines
-    assert ["2", "copies", "for", "--objective", "throughput"] in lines
-
-
-def test_the_space_as_json(write_script: WriteScript, run_lar: RunLar) -> None:
-    done = run_lar("tune", write_script(**LANDSCAPE), "--list-space", "--json", "-", code=0)
-    (listed,) = json.loads(done.stdout)
-    assert [each["name"] for each in listed["spaces"][0]["dimensions"]] == [
-        *("layout", "algorithms", "threads", "shapes")
-    ]
-    allowed = {each["choice"]: each["allow"] for each in listed["not_tried"] if each["allow"]}
-    assert allowed == {"nchw88": "engine-fixes", "turbo": "engine-env"}
+    words = ("tune", script, "--list-space", "--seed", "3", "--allow", "engine-env")
+    texts = [run_lar(*words, *more, code=0).stdout for more in ((), ("--json", "-"))]
+    check_golden("space.txt", "\n".join(texts).replace(script, "net.fake"))
 
 
 def test_engines_are_those_that_read_a_model(run_lar: RunLar, root: Path) -> None:

@@ -6,14 +6,14 @@ import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, cycle, pairwise, repeat
+from itertools import accumulate, cycle
 from typing import Any
 
 import pytest
 
 from lar.measurement.rows import SampleRows
 from lar.records.run import Pacing, RunSpec, Stopped, Stopping
-from lar.worker.execution import WINDOW_SECONDS, Copies, measure, warm_up, warnings_of
+from lar.worker.execution import Copies, measure, warm_up, warnings_of
 from tests.tables import each_row
 
 
@@ -60,62 +60,31 @@ def correlated(seed: int, memory: float, spread: float = 0.1) -> Iterator[float]
 # The warm-up
 
 
-def test_a_warmup_settles_when_two_windows_agree() -> None:
-    slower = [0.02 * 1.1**-number for number in range(40)]
-    played = Played(chain(slower, repeat(slower[-1])))
-    assert warm_up(played, 10.0)
-    assert 40 < played.tables[0].count < 40 + 3 * WINDOW_SECONDS / slower[-1]
-
-
-def test_windows_are_long_enough_and_have_enough_iterations() -> None:
-    short, long = Played(repeat(0.001)), Played(repeat(1.0))
-    assert warm_up(short, 10.0)
-    assert warm_up(long, 100.0)
-    assert short.tables[0].count == pytest.approx(2 * WINDOW_SECONDS / 0.001, abs=3)
-    assert long.tables[0].count == 2 * 5
-
-
-def test_iterations_that_take_longer_than_the_warmup_may_end_it() -> None:
-    played = Played(repeat(60.0))
-    assert not warm_up(played, 15.0)
-    assert played.tables[0].count == 1
-
-
-def test_a_warmup_without_room_ends() -> None:
-    played = Played(0.02 * 1.01**-number for number in range(99))
-    played.tables = [SampleRows.anonymous(12)]
-    assert not warm_up(played, 10.0)
+@each_row("worker/cases/warm-ups")
+def test_a_warmup_has_windows_until_two_agree(
+    times: list[float], most: float, room: int, settled: bool, windows: list[float]
+) -> None:
+    played = Played(cycle(times), capacity=room)
+    assert warm_up(played, most) == settled
+    assert played.chunks == pytest.approx(windows)
 
 
 # The end of measuring
 
 
-def test_a_duration_ends_with_the_iteration_that_reaches_it() -> None:
-    played = Played(repeat(0.0625))
-    assert ended(played, duration_seconds=1.0) == Stopped(ending="duration", met=True, seconds=1.0)
-    assert played.tables[0].count == 16
-
-
-def test_all_runners_stop_together() -> None:
-    played = Played(repeat(0.25), repeat(0.0625))
-    ended(played, duration_seconds=1.0)
-    assert [rows.count for rows in played.tables] == [4, 16]
-
-
-def test_it_is_looked_at_when_the_time_has_grown_by_half() -> None:
-    played = Played(cycle([0.01, 0.03]))
-    stopped = ended(played, target_interval=1e-9, min_seconds=0.5, max_seconds=5.0)
-    ends = [sum(played.chunks[: number + 1]) for number in range(len(played.chunks))]
-    assert all(later / sooner > 1.45 for sooner, later in pairwise(ends[:-1]))
-    assert (stopped.ending, stopped.met) == ("max_time", False)
-    assert 5.0 <= stopped.seconds < 5.05
-
-
-def test_no_fewer_seconds_are_measured_than_asked_for() -> None:
-    played = Played(correlated(0, 0.0))
-    stopped = ended(played, target_interval=0.5, min_seconds=3.0, max_seconds=60.0)
-    assert stopped.met
-    assert 3.0 <= stopped.seconds < 3.1
+@each_row("worker/cases/ends of measuring")
+def test_measuring_ends_when_it_was_told_to(
+    times: list[list[float]],
+    room: int,
+    stopping: dict[str, float],
+    stopped: dict[str, Any],
+    looks: list[float],
+) -> None:
+    """Each list in `times` has the times of a runner, again and again. All runners stop together;
+    `looks` has when the samples were looked at."""
+    played = Played(*map(cycle, times), capacity=room)
+    assert ended(played, **stopping) == Stopped(**stopped)
+    assert [*accumulate(played.chunks)] == pytest.approx(looks)
 
 
 def test_samples_that_are_alike_need_more_of_them() -> None:
@@ -146,12 +115,6 @@ def test_the_true_median_is_as_near_as_is_said(memory: float) -> None:
         return abs(times[len(times) // 2] / 0.01 - 1) <= 0.03
 
     assert sum(map(is_near, range(60))) >= 53
-
-
-def test_iterations_that_take_no_time_end_with_the_room() -> None:
-    for played in (Played(repeat(0.0), capacity=50), Played(repeat(0.125), capacity=4)):
-        stopped = ended(played, target_interval=0.1, max_seconds=9.0)
-        assert (stopped.ending, stopped.met) == ("room", False)
 
 
 @each_row("worker/cases/ends with a warning")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from pathlib import Path
@@ -14,12 +15,13 @@ import pytest
 import lar
 from lar.measurement import syscalls
 from lar.profiles.times import iteration_times_of
-from lar.records.profile import Profile, Span, Step
+from lar.records.profile import CpuUse, Profile, Span, Step
 from lar.records.run import RunContext, RunSpec
 from lar.reports.styles.operators import profiled_seconds_of
-from lar.worker.recorder import SHORTEST_CPU_SECONDS, Recorder, cpu_use_of, read_times
+from lar.worker.recorder import Recorder, cpu_use_of, read_times
 from tests.conftest import WriteScript
 from tests.running.isolated_runs import finished, known
+from tests.tables import each_row
 
 INPUT = {"name": "data", "dtype": "float32", "shape": [1, None]}
 OPERATORS = [
@@ -263,17 +265,11 @@ def test_cpu_time_counts_in_timed_iterations_alone(monkeypatch: pytest.MonkeyPat
     assert counted == [0, 2**2 - 1, 4**2 - 3**2, (4**2 - 3**2) + (6**2 - 5**2)]
 
 
-def test_cpu_time_of_short_iterations_tells_nothing() -> None:
-    use = cpu_use_of((0.9 * SHORTEST_CPU_SECONDS, 1.0, 1.0, 1.0))
-    assert (use.process_percent, use.system_percent) == (None, None)
-
-
-@pytest.mark.parametrize(("every", "machine"), [(0.0, None), (40.0, 75.0)])
-def test_the_machines_part_is_unknown_where_the_system_counts_nothing(
-    every: float, machine: float | None
+@each_row("worker/cases/use of CPUs")
+def test_the_use_of_cpus_is_told_if_the_times_are_known_and_long_enough(
+    times: list[float], process: float | None, machine: float | None
 ) -> None:
-    use = cpu_use_of((2.0, 1.0, 30.0, every))
-    assert (use.process_percent, use.system_percent) == (50.0, machine)
+    assert cpu_use_of(times) == CpuUse(os.cpu_count() or 0, process, machine)
 
 
 def test_the_times_of_the_cpus_only_grow() -> None:
