@@ -236,7 +236,7 @@ class Keeper:
         if driver.own_seconds is not None:
             ended -= driver.own_seconds()
         host, rest = dispatched - began, ended - dispatched
-        device = max(host, rest)
+        device = host if host > rest else rest  # quicker than a call of max
         if driver.device_seconds is not None:
             device = driver.device_seconds()
         reading = None
