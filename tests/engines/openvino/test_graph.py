@@ -48,13 +48,18 @@ def test_a_dump_has_the_steps_of_each_operator(model: Path, tmp_path: Path) -> N
 
 
 def test_a_profile_has_the_work_of_each_operator(model: Path, tmp_path: Path) -> None:
-    run_ok(model, **FED, thread=2, profile=str(tmp_path / "profile.json"))
-    operators = lar.read_profile(tmp_path / "profile.json").operators
-    found = [
-        [it.name, it.type, it.flops, it.size_bytes, own(it.reads), [*it.writes], own(it.weights)]
-        for it in operators
-    ]
-    assert [row for row in found if row[2] is not None] == EXPECTED["profiled"]
+    """OpenVINO leaves out nodes whose mean time is under 1 us: another run may have these."""
+    found: dict[str, list[object]] = {}
+    for number in range(20):
+        profile = tmp_path / f"{number}.json"
+        run_ok(model, **FED, thread=2, profile=str(profile))
+        for it in lar.read_profile(profile).operators:
+            row = [it.type, it.flops, it.size_bytes, own(it.reads), [*it.writes], own(it.weights)]
+            if it.flops is not None:
+                assert row == found.setdefault(it.name, row)
+        if len(found) == len(EXPECTED["profiled"]):
+            break
+    assert found == {name: row for name, *row in EXPECTED["profiled"]}
 
 
 def test_its_own_format_is_described(model: Path, tmp_path: Path) -> None:
