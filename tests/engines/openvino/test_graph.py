@@ -49,7 +49,7 @@ def test_a_dump_has_the_steps_of_each_operator(model: Path, tmp_path: Path) -> N
 
 def test_a_profile_has_the_work_of_each_operator(model: Path, tmp_path: Path) -> None:
     """OpenVINO leaves out nodes whose mean time is under 1 us: another run may have these."""
-    found: dict[str, list[object]] = {}
+    found: dict[str, list[Any]] = {}
     for number in range(20):
         profile = tmp_path / f"{number}.json"
         run_ok(model, **FED, thread=2, profile=str(profile))
