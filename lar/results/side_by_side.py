@@ -188,7 +188,7 @@ def moment_of(started_at: str) -> float | None:
 
 
 def time_of(sitting: Sitting) -> float:
-    """Return the time of a sitting: the median of the medians of the runs in the sitting."""
+    """Return the median of the medians of a sitting, which is runs made soon after each other."""
     return percentile_of(sorted(medians_of(sitting)), 50)
 
 

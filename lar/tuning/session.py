@@ -167,7 +167,7 @@ class Session:
 
     @property
     def spent_seconds(self) -> float:
-        """How long all rounds and searches with a known end took, in seconds."""
+        """How many seconds all rounds and searches took, without those whose end is unknown."""
         rounds: dict[int, float] = {}
         for trial in self.trials:
             seconds = trial.result.wall_seconds
