@@ -397,7 +397,7 @@ def look_from(processes: int) -> tuple[int, float]:
 
 
 def looks() -> Iterator[tuple[int, float]]:
-    """Yield each number of processes at which lar judges, and the part of `ALPHA` to use then."""
+    """Yield the numbers of processes at which lar judges, each with the part of `ALPHA` to use."""
     processes, share = FIRST_LOOK, FIRST_SHARE
     while True:
         yield processes, share

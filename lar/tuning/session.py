@@ -195,7 +195,7 @@ def open_session(place: str, request: TuneRequest, facts: Facts) -> Iterator[Ses
 
 
 def plain_spec(spec: RunSpec) -> RunSpec:
-    """Return a spec without time limits and cache names, so that runs can be compared."""
+    """Return a spec without time limits and cache names, to compare it with another spec."""
     settings = {
         key: "" if key in BY_KEY and BY_KEY[key].purpose == "cache" else value
         for key, value in spec.settings.items()

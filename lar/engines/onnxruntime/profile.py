@@ -241,9 +241,8 @@ class RunEvents:
     def _of_works(self, works: Iterable[DeviceWork], device: str) -> Iterator[Execution]:
         """Yield the executions on a device, and add the spans of the device's work.
 
-        A piece of the device's work belongs to the last node that began before the host called for
-        this work. If the last node had already ended when the host called for the work, the work
-        belongs to no node.
+        A piece of the device's work belongs to the last node that began before the host requested
+        this work. If this node had already ended by then, the work belongs to no node.
         """
         starts = [each.start_ns for each in self.executions]
         owned: defaultdict[int, list[DeviceWork]] = defaultdict(list)
