@@ -63,7 +63,7 @@ def threads_for(site: Site) -> Iterator[Choice]:
 
 
 def mend(choice: Choice, site: Site) -> Choice:
-    """If a choice would cause a defect on a machine, add the options that avoid the defect."""
+    """Return a choice; if it would cause a defect on a machine, add options that avoid this."""
     for quirk in defects.quirks_at(choice.options, site.processor, site.environment):
         if quirk.fix and quirk.settings:
             options = {**choice.options, **quirk.options}
