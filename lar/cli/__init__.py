@@ -56,7 +56,8 @@ PURPOSE = "how fast a model runs, whether its numbers are right, which settings 
 def other_way(command: str, word: str) -> str:
     """Return what to use instead of a removed flag of a command; empty for any other flag.
 
-    If `command` is "commands", `word` is a word that people type as a command, such as `benchmark`.
+    If `command` is "commands", `word` is not a flag, but a word that people type in place of a
+    command, such as `benchmark`.
     """
     with open(os.path.join(os.path.dirname(__file__), "other_ways.txt")) as file:
         rows = (line.rstrip("\n").partition(": ") for line in file)

@@ -79,8 +79,8 @@ def main(arguments: argparse.Namespace) -> int:
 
     reports = [(form_of(name, arguments.format), name, "--report") for name in arguments.report]
     if arguments.format and all(map(form_named, arguments.report)):
-        flag = f"--format {arguments.format}"
-        raise UsageError("the file suffixes already set the format", "add --report -", flag=flag)
+        hint, flag = "to print the report, add --report -", f"--format {arguments.format}"
+        raise UsageError("no report uses this flag: suffixes set the format", hint, flag=flag)
     with contextlib.ExitStack() as stack:
         sides = [*map(side_of, (arguments.actual, arguments.expected, *arguments.others))]
         if arguments.scheduler:

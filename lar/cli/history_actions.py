@@ -160,7 +160,7 @@ def prune_results(arguments: argparse.Namespace) -> int:
     selection = replace(selection_of(arguments), ids=tuple(arguments.ids), before=before)
     if selection == Selection() and arguments.keep is None:
         raise UsageError(
-            "no results to remove are chosen", "give --older-than, --keep, --tag or result numbers"
+            "no result is chosen for removal", "give --older-than, --keep, --tag or result numbers"
         )
     with open_store(arguments.store) as store:
         known = {entry.id for entry in store.entries(Selection(ids=selection.ids))}
@@ -271,7 +271,7 @@ def new_results(
     newest = entries[-1]
     if newest.tag == base:
         raise UsageError(
-            f"the newest stored run has the tag {base} of the baseline",
+            f"the newest stored run has the tag of the baseline, {base}",
             "give --tag NEW, run the model with --save, or give the file of a new result",
         )
     # Runs of one tag belong together.

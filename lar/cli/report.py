@@ -159,7 +159,7 @@ def check_paths(paths: list[str], name: str, style: Style) -> None:
         raise refusal("takes two profiles", f"styles of more profiles: {STYLES_OF_PAIRS}")
     if len(paths) > 2 and len(paths) % 2:
         hint = "give profiles of the two commands in turns"
-        raise UsageError("has no partner", hint, subject=paths[-1])
+        raise UsageError("has no profile to compare with", hint, subject=paths[-1])
 
 
 def open_profile(path: str) -> Profile:

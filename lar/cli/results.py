@@ -82,6 +82,6 @@ def outcomes_of(compared: SideBySide) -> list[gates.Outcome]:
 
 
 def find_failed(row: Row) -> RunResult | None:
-    """Return the first run of a row that failed; if a row has no times, its first run failed."""
+    """Return the first failed run of a row; if no run has times, the first run counts as failed."""
     found = next((each for each in row.results if each.status != "ok"), None)
     return found if found or row.timed else row.results[0]

@@ -529,7 +529,7 @@ def blame_of(pair: Pair, paired: Paired, alone: Alone) -> Blame:
 
 
 def without_behind(blames: Sequence[Blame], others: Sequence[Blame]) -> list[Blame]:
-    """Return the culprits in `blames` that `others` cannot have caused.
+    """Return the culprits in `blames` whose differences `others` cannot have caused.
 
     A culprit is left out if it is in `others`, or if its tensors are computed from a culprit in
     `others`.

@@ -394,7 +394,7 @@ def wider_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 @cache
 def least_energy(dtype: np.dtype[Any]) -> float:
-    """Return the sum of squares below which too many squares may have been rounded to 0."""
+    """Return a limit: in a smaller sum of squares, too many squares may have been rounded to 0."""
     limits = np.finfo(dtype)
     return float(limits.tiny) * BLOCK / float(limits.eps)
 

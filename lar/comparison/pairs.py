@@ -143,9 +143,10 @@ class Measure:
         return replace(found, depth=known.depth, is_input=known.is_input)
 
     def measure_rounded(self, pair: Pair, rounding: Rounding) -> Iterator[TensorComparison]:
-        """Yield the errors of rounding to integers and of clipping, between a pair and its sources.
+        """Yield the errors that quantisation makes between a pair and its sources.
 
-        Each error is a comparison of the integers with the numbers before rounding.
+        Quantisation rounds numbers to integers, and clips them. Each error is a comparison of the
+        integers with the numbers before rounding.
         """
         for side, integers, numbers in rounding.rounded_within(pair):
             values = self.values[side]
@@ -179,7 +180,8 @@ class Measure:
         """Compare two tensors; with `explain`, the tolerance is the error that rounding explains.
 
         `faint` is the least tolerance, for tensors that hold numbers far below 1. If `any_shape` is
-        true, tensors of different shapes are compared too, if their elements agree in order.
+        true, tensors of different shapes are compared too, element by element in their order, if
+        both have the same number of elements.
 
         Raises:
             DumpError: a tensor is missing or damaged.
@@ -348,8 +350,8 @@ class Paired:
     def is_drawn(self, pair: Pair) -> bool:
         """Return whether the random numbers of a side may be why a pair differs.
 
-        They are not the reason if the operators between the pair and its sources draw no numbers,
-        and if all sources are equal.
+        Random numbers are not the reason if the operators between the pair and its sources draw no
+        numbers, and if all sources are equal.
         """
         random = (graph.random for graph in self.graphs)
         if not any(map(set.__contains__, random, pair[:2])):

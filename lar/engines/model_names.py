@@ -81,8 +81,8 @@ def parse_models(texts: Iterable[str]) -> dict[str, str]:
     """Parse the values of `--model`, which have the form `FILE`, or `A=FILE` for the side A.
 
     Returns:
-        The model files, by the letter of the side; a file whose letter is empty is for all sides
-        that have no other file.
+        The model files, by the letter of the side; the file with the empty letter is for all sides
+        without a file of their own.
     """
     found = (re.fullmatch(r"(?:([A-Z])=)?(.+)", text, re.DOTALL) for text in texts)
     return {each[1] or "": each[2] for each in found if each}

@@ -126,7 +126,7 @@ class RunFollower:
     def take_rows(
         self, runner: int, first: int, times: Sequence[tuple[float, ...]], warmups: int | None
     ) -> None:
-        """Add the times that a worker sent to this process's copy of the worker's table of samples.
+        """Add times, which a worker sent, to this process's copy of the worker's table of samples.
 
         Iterations whose times were not sent get rows without times.
         """
@@ -263,7 +263,7 @@ class RoundFollower:
             self.finish()
 
     def finish(self) -> None:
-        """Keep the results in `waiting`, and empty this list."""
+        """Pass the results in the list `waiting` to the method `keep`, and empty the list."""
         for each in self.waiting:
             self.keep(*each)
         self.waiting = []

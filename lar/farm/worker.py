@@ -65,8 +65,8 @@ class TaskLost(Exception):
 class Task:
     """A call of a function of `lar.farm.worker`, to be made on a device of the farm.
 
-    `sending` has the files to send. An argument that names one of the files to send has the file's
-    path on the worker. `client` is the id of the Dask client.
+    `sending` has the files to send. `arguments` name these files by their paths on the worker.
+    `client` is the id of the Dask client.
     """
 
     name: str

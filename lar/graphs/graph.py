@@ -1,6 +1,6 @@
 """The computed tensors of a dump as a graph, in an order that does not depend on the engine.
 
-The operators of a profile also make a graph, after they are brought into the form of a dump's
+A graph can also be made of a profile's operators, after they are brought into the form of a dump's
 index.
 """
 
@@ -111,11 +111,11 @@ def is_within(node: Node, outer: Node) -> bool:
 class Graph:
     """The nodes of a dump, in an order that does not depend on the engine.
 
-    The order is that of a walk back from the outputs, in which the longest branch comes first. The
-    nodes have the same order for all engines that compute the same model. Fused operators and the
-    order of execution do not change this order. If a dump names no operators, the nodes keep the
-    order in which the dump lists its tensors. For such a dump, `constants` has the names of the
-    tensors that are constants; constants are no nodes.
+    The nodes are in the order of a walk back from the outputs, which takes the longest branch
+    first. The nodes have the same order for all engines that compute the same model. Fused
+    operators and the order of execution do not change this order. If a dump names no operators, the
+    nodes keep the order in which the dump lists its tensors. For such a dump, `constants` has the
+    names of the tensors that are constants; constants are no nodes.
     """
 
     def __init__(self, dump: Dump, kinds: OperatorKinds, constants: Container[str] = ()) -> None:

@@ -94,8 +94,8 @@ def is_dequantizing(node: Node) -> bool:
 def steps_to(node: Node) -> Steps:
     """Return the steps of the float model that compute a tensor.
 
-    If an activation is folded into a range of integers that begins at 0, this activation is a step
-    too.
+    If the integers of a quantised tensor stand for no negative number, an activation may be folded
+    into their range. Such an activation is a step too.
     """
     if node.tensor is None or node.tensor.quantization is None:
         return node.steps
@@ -473,7 +473,7 @@ class Matching:
             yield columns[fits], found
 
     def evidence(self, node: Node, others: Sequence[Node], relative: Array) -> Array:
-        """Return the scores that nodes in `others` get for values that equal the values of `node`.
+        """Return a score for each node in `others`, by how close its values are to those of `node`.
 
         `relative` has the distance of each node in `others` from `node`.
         """

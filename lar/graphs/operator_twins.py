@@ -179,10 +179,10 @@ class StructuralMatching(Matching):
     def named_alike(self, node: Node) -> list[Node]:
         """Return the other side's nodes that have the name of this node and a similar last step.
 
-        A fused operator may have the name of one of its parts. A node of the same name, but with
-        another last step, is returned too, unless one of the two nodes may end in an activation, or
-        they differ only by a bias. For example, another engine may compute Gelu in several
-        operators.
+        A fused operator may have the name of one of its parts. So a node of the same name may be
+        returned although its last step differs. For example, another engine may compute Gelu in
+        several operators. Two nodes with different last steps are not alike if one of them may end
+        in an activation, or if they differ only by a bias.
         """
         found = [(it, self.kind_score(node, it)) for it in super().named_alike(node)]
         return [it for it, score in found if score > 0 or (score == 0 and end_clearly(node, it))]

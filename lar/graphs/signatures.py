@@ -391,8 +391,9 @@ def family_of(dtype: str) -> str:
 def distances(rows: Array, others: Array) -> Iterator[Array]:
     """Yield for each sample in `rows` its distances from the samples in `others`.
 
-    A distance is the length of the difference, divided by the larger of the two lengths. The
-    distance is 0 if both samples are 0, and infinite if the samples are empty.
+    A distance is the length (L2 norm) of the difference of two samples, divided by the length of
+    the longer sample. The distance is 0 if both samples are 0, and infinite if the samples are
+    empty.
     """
     squares, count = np.square(others).sum(axis=-1), len(others)
     for start in range(0, len(rows), SAMPLES):

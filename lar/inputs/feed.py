@@ -198,7 +198,7 @@ def _check_typed(texts: Sequence[str], infos: Sequence[TensorInfo]) -> list[Usag
 
 
 def _find_subjects(given: Sequence[tuple[TensorInfo, Given]], image: ImageSettings) -> set[str]:
-    """Return the names of the inputs that image settings apply to; empty if none are given."""
+    """Return the names of the inputs that image settings apply to; empty without such settings."""
     if not (flags := images.flags_of(image)):
         return set()
     pairs = [(info, value) for info, value in given if isinstance(value, Loaded)]
@@ -277,7 +277,8 @@ def repeat_batches(
 ) -> tuple[dict[str, Array], tuple[FedInput, ...]]:
     """Return all inputs, with items repeated to a batch of `size`, and each input's record.
 
-    If the first axis of an input may have any size, inputs that take no such batch are unchanged.
+    If the first axis of an input may have any size, inputs that cannot take a batch of `size` are
+    unchanged.
 
     Raises:
         UsageError: an input is refused by `repeat_batch`, or the model's inputs have no batch in

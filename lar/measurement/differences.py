@@ -56,12 +56,12 @@ MOST_UNTIMED = 8
 
 
 class Ratios(NamedTuple):
-    """For each round, the logarithm of each ratio of two neighbouring turns' times.
+    """For each round, a list of log ratios of the times of two neighbouring turns.
 
     A ratio is the variant's time divided by the baseline's time. If `are_calm`, the ratios come
-    from undisturbed iterations only. `least` has a second value for each ratio: the ratio after the
-    time is subtracted that the slower side may have lost to other work. The values in `least` are
-    nearer to 0 than the values in `rounds`.
+    from undisturbed iterations only. `least` has a second log ratio for each pair of turns. For
+    this ratio, the time that the slower side may have lost to other work is first subtracted from
+    its time. The values in `least` are nearer to 0 than the values in `rounds`.
     """
 
     rounds: list[list[float]]
@@ -112,8 +112,8 @@ def pair_turns(
 ) -> list[list[tuple[float, float]]]:
     """Return for each round the log ratios of neighbouring turns.
 
-    Each ratio is paired with the least value that it may have: the ratio after the time is
-    subtracted that the slower side may have lost to other work.
+    Each ratio is paired with the least value that it may have. For this value, the time that the
+    slower side may have lost to other work is first subtracted from its time.
     """
     theirs = {(turn.round, turn.cycle): turn for turn in baseline}
     rounds: dict[int, list[tuple[float, float]]] = {}
@@ -397,7 +397,7 @@ def look_from(processes: int) -> tuple[int, float]:
 
 
 def looks() -> Iterator[tuple[int, float]]:
-    """Yield each number of processes at which lar judges, and the part of `ALPHA` to use then."""
+    """Yield the numbers of processes at which lar judges, each with the part of `ALPHA` to use."""
     processes, share = FIRST_LOOK, FIRST_SHARE
     while True:
         yield processes, share

@@ -60,7 +60,7 @@ class Idle:
         self.seconds = seconds
 
     def wait(self, driver: Sleeper, rest: Rest) -> float | None:
-        """Sleep before the next iteration; return NaN, since no request arrives."""
+        """Sleep before the next iteration; return NaN in place of the arrival time of a request."""
         rest.begin_rest()
         sleep_until(driver, driver.clock() + self.seconds, rest)
         rest.end_rest()

@@ -159,7 +159,7 @@ def spread_of(speeds: Sequence[float]) -> float:
 
 
 def choose_product() -> Task:
-    """Return the task of multiplying float32 matrices, large enough that it can be timed."""
+    """Return the multiplication of two float32 matrices that are large enough to time it."""
     side = SMALLEST_SIDE
     while True:
         multiply = product_of(side)

@@ -297,8 +297,9 @@ class Model(NamedTuple):
     """A model of the spectrum of samples.
 
     `spectrum` is the power at the lowest frequencies. `variance` is the variance of the mean in
-    this model, which is 1 for independent samples. `logarithm` is a constant of the model: the
-    logarithm of its weight times its likelihood, for a series with the power 0 at all frequencies.
+    this model, which is 1 for independent samples. `logarithm` is a constant of the model. It is
+    the logarithm of a product: the model's weight, multiplied by the likelihood of a series with
+    the power 0 at all frequencies.
     """
 
     spectrum: Sequence[float]

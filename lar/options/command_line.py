@@ -114,7 +114,7 @@ def parse_values(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[s
 
 
 def parse_value(option: Option[Any], value: Any) -> Any:
-    """Parse the value of an option, for which None means the option's default.
+    """Parse the value of an option; the value None stands for the option's default.
 
     Raises:
         UsageError: the option does not accept the value.

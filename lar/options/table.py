@@ -291,7 +291,7 @@ WEIGHT_PREPROCESS = Switch(
 )
 WINOGRAD_TRANSFORM = Switch(
     "winograd_transform",
-    "use a winograd algorithm wherever --fast-run or its cache has one, even if it is slower",
+    "wherever --fast-run or its cache has a winograd algorithm, use it, even if it is slower",
 )
 
 # Optimisation and execution of the graph
@@ -321,7 +321,7 @@ TENSORRT_CACHE = Option(
 )
 CONST_SHAPE = Switch("const_shape", "treat the shapes of the inputs as constant")
 FAKE_FIRST = Switch(
-    "fake_first", "in the first execution, allocate memory and dispatch, but compute nothing"
+    "fake_first", "in the first execution, only allocate memory and dispatch operators"
 )
 NO_SANITY_CHECK = Switch("no_sanity_check", "skip the engine's checks during the first execution")
 RECORD_COMP_SEQ = Switch(

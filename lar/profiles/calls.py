@@ -174,7 +174,7 @@ def call_of_span(span: Span, kind: Kind, *, on_device: bool) -> Call:
 
 
 def pieces_of_operators(profile: Profile, calls: Sequence[Call]) -> Iterator[Piece]:
-    """Yield the times in which operators keep the host busy.
+    """Yield the time intervals in which operators keep the host busy.
 
     An operator keeps the host busy while it is dispatched and, on a CPU, while it computes.
     """

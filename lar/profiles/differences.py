@@ -362,7 +362,7 @@ def add_up(
 def judged(
     times: ComparedTimes, usual: Spread | None = None, comparisons: int = 1, step_ns: float = 0.0
 ) -> ComparedTimes:
-    """Return compared times with the difference that their pairs show.
+    """Return compared times, completed with the difference that the pairs of processes show.
 
     `usual` is the usual spread of operators' times. If the spread of `times` is larger than
     `usual`, the spread of `times` is used. A difference must exceed one step of the clock for each

@@ -227,7 +227,7 @@ def spans_of_patterns(profile: Profile, patterns: Sequence[tuple[str, str]]) -> 
 def runs_of_pattern(
     pattern: str, operators: Sequence[ProfiledOperator], executions: Sequence[Execution]
 ) -> list[list[int]]:
-    """Return the groups of executions that each become a range, as lists of positions.
+    """Return groups of executions, as lists of their positions; each group becomes a range.
 
     The executions of a group follow each other on one thread in one iteration. In each group, the
     operators of all executions match the pattern.

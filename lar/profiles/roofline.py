@@ -229,7 +229,7 @@ def piece_of(profile: Profile, place: int, duration_ns: int) -> Piece:
 def amounts_of(profile: Profile) -> Sequence[tuple[int | None, int | None, bool]]:
     """Return for each operator its operations, its bytes, and whether it computes in float32.
 
-    A number of operations or bytes that is unknown is None.
+    An unknown number of operations or bytes is None.
     """
     return [(it.flops, it.size_bytes, computes_in_float32(it)) for it in profile.operators]
 

@@ -348,7 +348,7 @@ def pieces_of(profile: Profile) -> Iterator[bytes]:
 def head_of_profile(profile: Profile, zero_ns: int) -> bytes:
     """Return the JSON before a profile's events, without its closing brace.
 
-    `zero_ns` is the file's zero on the profile's own clock.
+    `zero_ns` is the time on the profile's own clock at which the file's time 0 lies.
     """
     head = TraceHead(
         schema=PROFILE_SCHEMA,

@@ -37,9 +37,9 @@ class Figures(Record):
     that brings the expected tensor closest to the actual tensor.
 
     The errors and ratios are computed over the elements that are finite on both sides. A figure is
-    None if no element is finite on both sides, or if all elements of the expected tensor are 0, but
-    not all elements of the actual tensor. `cosine` is None if one of the tensors has only zeros,
-    and `snr_db` is None if the signal or the noise is 0.
+    None if no element is finite on both sides. It is also None if all elements of the expected
+    tensor are 0, and some elements of the actual tensor are not 0. `cosine` is None if one of the
+    tensors has only zeros, and `snr_db` is None if the signal or the noise is 0.
 
     Fills are huge numbers such as -1e9 in a mask, beside which all other numbers would be
     negligible. `relative_l2`, `scale`, `peak`, `gain`, `cosine` and `snr_db` leave out a fill if
@@ -250,8 +250,8 @@ class Findings(Record):
 class Truth(Record):
     """The third side of a comparison: the true values, computed in float64.
 
-    `actual` has the findings on the actual side against the true values, and `expected` has the
-    findings on the expected side against the true values.
+    `actual` and `expected` have the findings on these two sides, each compared with the true
+    values.
     """
 
     side: SideFacts

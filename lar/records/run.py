@@ -69,7 +69,7 @@ class TensorInfo(Record):
 
 
 def batch_axis(info: TensorInfo) -> int:
-    """Return the place of the axis that the model calls a batch, or of the first axis."""
+    """Return the index of the axis that the model names a batch, or 0 without such a name."""
     return next((at for at, axis in enumerate(info.axes) if "batch" in axis.lower()), 0)
 
 
@@ -449,7 +449,7 @@ class Failure(ShortRecord):
         return replace(self, flag=flag, subject=subject)
 
     def within(self, what: str) -> Failure:
-        """Return this failure with `what`, such as a variant, put before its message."""
+        """Return this failure, with `what` (such as a variant) put before its message."""
         return replace(self, flag="", subject=format_message(what, self.flag, self.subject))
 
 
@@ -658,8 +658,9 @@ class AlgorithmChoice(Record):
 class NumericError(Record):
     """The largest difference between an output and the same output computed with other algorithms.
 
-    `relative` is |a - b| / max(|a|, |b|, 1). `absolute` and `relative` are None if only one output
-    has a NaN or an infinity.
+    `relative` is |a - b| / max(|a|, |b|, 1) for an element a of one output and the same element b
+    of the other output. `absolute` and `relative` are None if only one output has a NaN or an
+    infinity.
     """
 
     output: str

@@ -127,7 +127,7 @@ def report_model(found: caches.Contents) -> Report:
 
 
 def compare_models(keys: Sequence[caches.Key], names: tuple[str, str]) -> tuple[Report, bool]:
-    """Return a report on how the keys of two model files differ, and whether any differs."""
+    """Return a report on how the keys of two models' caches differ, and whether any key differs."""
     differs = caches.differing(*keys)
     facts = [(name.replace("_", " "), *(key.get(name, "") for key in keys)) for name in differs]
     tables = [table_of_values("", "", ("differs in", *names), facts)] if facts else []

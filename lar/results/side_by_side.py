@@ -155,7 +155,7 @@ def are_in_turns(one: Sequence[Run], other: Sequence[Run]) -> bool:
 
 
 def usual_between_sittings(tags: Sequence[Sequence[Sitting]]) -> Spread | None:
-    """Return the spread of the sittings of one tag or, if this is unknown, the spread between tags.
+    """Return the spread of sittings within a tag or, if this is unknown, the spread between tags.
 
     The program may have changed between tags, so that the spread between tags may be too large.
     """
@@ -188,7 +188,7 @@ def moment_of(started_at: str) -> float | None:
 
 
 def time_of(sitting: Sitting) -> float:
-    """Return the time of a sitting: the median of the medians of the runs in the sitting."""
+    """Return the median of the medians of a sitting, which is runs made soon after each other."""
     return percentile_of(sorted(medians_of(sitting)), 50)
 
 
@@ -367,8 +367,8 @@ class SideBySide:
     """A table of results.
 
     The times of all rows are of the kind `figure`. `varying` are the names of the facts that differ
-    between rows; `common` has the facts in which all rows agree. `has_names` is False if rows
-    combine results by facts.
+    between rows; `common` has the facts in which all rows agree. `has_names` is False with `--by`,
+    since a row then stands for all results with equal facts.
     """
 
     figure: Figure

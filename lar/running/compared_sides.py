@@ -549,7 +549,7 @@ def rename_inputs(
         return {name: fed[name] for name in fed if own[name] in {info.name for info in infos}}
     if len(names) != len(fed):
         takes = f"takes {count_of(len(names), 'input')} ({', '.join(names)})"
-        problem = f"{takes}, and the sides {len(fed)} ({', '.join(fed)})"
+        problem = f"{takes}, and the sides have {len(fed)} ({', '.join(fed)})"
         raise UsageError(problem, "give a model that takes the sides' inputs", subject=model)
     return dict(zip(names, fed.values(), strict=True))
 

@@ -188,11 +188,11 @@ def check_count(asked: Asked, source: Source, items: Items) -> None:
 
 
 def stack_in(values: Mapping[str, Any], items: Items) -> Items:
-    """Return the items of an `--input` that may be a data set or the data of one run.
+    """Return the items of an `--input` if it may be either a data set or the data of one run.
 
     A stack is one array with several items along its first axis. If the input is a stack, lar must
     find out whether it is a data set or the data of one run. If the input is certainly a data set,
-    an empty sequence is returned.
+    the result is empty.
     """
     if not items and not table.BATCH_SIZE.is_given(values):
         items = find_items(values["input"], with_arrays=True)

@@ -160,8 +160,8 @@ class Member:
 class Rounds:
     """Executes rounds of measuring; each round has fresh processes.
 
-    A round measures about as long as its processes took to start, between `least_seconds` and
-    `most_seconds`. No new cycle of turns begins after the deadline.
+    A round measures for about as long as its processes took to start, but for at least
+    `least_seconds` and at most `most_seconds`. No new cycle of turns begins after the deadline.
 
     Attributes:
         folder: the folder for files of the processes.

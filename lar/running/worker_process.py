@@ -172,9 +172,8 @@ class WorkerProcess:
 def above_worker_files(file: int) -> int:
     """Replace a file descriptor by a copy whose number is above the worker's descriptors.
 
-    A new worker gets copies of some descriptors under fixed low numbers. If a descriptor that is
-    still to be copied had one of the fixed numbers, the copy that gets this number would overwrite
-    this descriptor.
+    A new worker gets copies of some descriptors under fixed low numbers. Such a copy would
+    overwrite a descriptor that has the same number and is not copied yet.
     """
     try:
         return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, SAMPLE_FILE + 1)

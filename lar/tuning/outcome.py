@@ -360,7 +360,7 @@ def write_settings(output: OutputFile, result: TuneResult) -> TunedSettings:
 
 
 def caches_in(settings: TunedSettings, folder: str = "") -> dict[str, str]:
-    """Return the existing cache files that settings name in a folder, by option key."""
+    """Return the cache files that settings name and that exist in a folder, by option key."""
     files = {
         key: os.path.join(folder, str(value))
         for key, value in settings.options.items()

@@ -167,7 +167,7 @@ class Session:
 
     @property
     def spent_seconds(self) -> float:
-        """How long all rounds and searches with a known end took, in seconds."""
+        """How many seconds all rounds and searches took, without those whose end is unknown."""
         rounds: dict[int, float] = {}
         for trial in self.trials:
             seconds = trial.result.wall_seconds
@@ -195,7 +195,7 @@ def open_session(place: str, request: TuneRequest, facts: Facts) -> Iterator[Ses
 
 
 def plain_spec(spec: RunSpec) -> RunSpec:
-    """Return a spec without time limits and cache names, so that runs can be compared."""
+    """Return a spec without time limits and cache names, to compare it with another spec."""
     settings = {
         key: "" if key in BY_KEY and BY_KEY[key].purpose == "cache" else value
         for key, value in spec.settings.items()

@@ -95,7 +95,7 @@ def test_inputs_of_another_model_are_paired_by_name_or_by_order() -> None:
     fed, own = {"x": np.ones(1), "y": np.ones(1)}, {"b": np.ones(1), "a": np.zeros(1)}
     assert rename_inputs(fed, infos, "net") == {"a": fed["x"], "b": fed["y"]}
     assert rename_inputs({**fed, **own}, infos, "net") == rename_inputs(own, infos, "net") == own
-    refused(r"takes 2 inputs .a, b., and the sides 1 .x.", rename_inputs, {"x": 0}, infos, "net")
+    refused(r"takes 2 inputs .a, b., and the sides have 1 ", rename_inputs, {"x": 0}, infos, "net")
 
 
 def test_operators_of_sides_are_prepared_once(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def device_window(iteration: Iteration, host: Fit | None) -> Interval | None:
 
 
 def host_window(iteration: Iteration) -> Interval | None:
-    """Return the bounds of the host clock's offset that result from an iteration.
+    """Return the bounds that an iteration sets for the offset of the host's clock.
 
     The result is None if the iteration has no dispatches.
     """

@@ -69,11 +69,12 @@ class Quirk(NamedTuple):
     note: str = ""
 
     def applies(self, processor: str, environment: Mapping[str, str]) -> bool:
-        """Return whether a processor has the defect, in the environment of the engine's process.
+        """Return whether a processor has the defect.
 
-        `processor` has the form that `read_instruction_sets` returns. On AMD processors, MKL uses
-        its generic code, although the processor could execute MKL's AVX2 code. If the user has set
-        the variable MKL_DEBUG_CPU_TYPE to any value, the defect of MKL is not reported.
+        `processor` has the form that `read_instruction_sets` returns. `environment` has the
+        environment variables of the engine's process. On AMD processors, MKL uses its generic code,
+        although the processor could execute MKL's AVX2 code. If the user has set the variable
+        MKL_DEBUG_CPU_TYPE to any value, the defect of MKL is not reported.
         """
         vendor, *instruction_sets = processor.split()
         if self.where == "generic MKL":

@@ -63,7 +63,7 @@ def threads_for(site: Site) -> Iterator[Choice]:
 
 
 def mend(choice: Choice, site: Site) -> Choice:
-    """Add to a choice the options that avoid a defect which the choice would cause on a machine."""
+    """Return a choice; if it would cause a defect on a machine, add options that avoid this."""
     for quirk in defects.quirks_at(choice.options, site.processor, site.environment):
         if quirk.fix and quirk.settings:
             options = {**choice.options, **quirk.options}

@@ -143,9 +143,9 @@ def encode_varint(number: int) -> bytes:
 class Message:
     """A protobuf message, whose fields are attributes of this object, as in the package onnx.
 
-    The kind of a message is a key of `SCHEMA`. A missing field has an empty value. If the value of
-    a missing field is a message, changes of this message are lost, since they do not add the field.
-    Decoding a field raises a ValueError if the bytes are not a message of this kind.
+    The kind of a message is a key of `SCHEMA`. A missing field has an empty value. If this empty
+    value is a message, its changes are lost, since the field stays missing. Decoding a field raises
+    a ValueError if the bytes are not a message of this kind.
     """
 
     def __init__(self, kind: str, data: bytes | memoryview = b"", **values: Any) -> None:

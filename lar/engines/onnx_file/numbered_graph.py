@@ -1,9 +1,9 @@
 """Numbers the tensors of an ONNX graph for dumps, in the same way as MegEngine does.
 
-Several engines number the tensors in their dumps by this module. The module also finds scales and
-zero points of quantised tensors. QuantizeLinear, DequantizeLinear, QLinear* and *Integer have the
-scale and the zero point of a tensor among their inputs. DynamicQuantizeLinear has the scale and the
-zero point among its outputs.
+Several engines use this module to number the tensors in their dumps. The module also finds scales
+and zero points of quantised tensors. QuantizeLinear, DequantizeLinear, QLinear* and *Integer have
+the scale and the zero point of a tensor among their inputs. DynamicQuantizeLinear has the scale and
+the zero point among its outputs.
 """
 
 from __future__ import annotations

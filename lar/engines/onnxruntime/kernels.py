@@ -294,8 +294,8 @@ def unfilled(
 ) -> tuple[dict[str, Message | None], dict[str, tuple[int, ...]], dict[str, int | None]]:
     """Return original convolutions, shapes of weights, and numbers of channels of tensors.
 
-    They are from before ONNX Runtime added channels to fill blocks. The original convolutions are
-    stored by the names of the nodes that ONNX Runtime made of them.
+    All three describe the model before ONNX Runtime added channels to fill blocks. The original
+    convolutions are stored by the names of the nodes that ONNX Runtime made of them.
 
     A convolution in the blocked layout is named after the output of the original convolution, or
     after the output of an operator that was fused into the convolution. After the convolution, no

@@ -127,9 +127,10 @@ class RunEvents:
     of kernels are in the engine's report or in `works`. If the kernels are unknown, the time in
     which the operator was dispatched is used, since the engine always reports this time.
 
-    `runs` has the nodes of the first run only. `nodes` has the first event of each operator.
-    `executions` have times of the engine's clock and numbers of runs, until `trace` replaces both
-    by times of lar's clock and by iterations. The first `warmups` runs are not timed.
+    `runs` has the nodes of the first run only. `nodes` has the first event of each operator. At
+    first, `executions` have times on the engine's clock and the numbers of runs. `trace` replaces
+    these times by times on lar's clock, and these numbers by iterations. The first `warmups` runs
+    are not timed.
     """
 
     def __init__(self, events: Iterable[RawEvent], warmups: int = 0) -> None:
@@ -240,9 +241,8 @@ class RunEvents:
     def _of_works(self, works: Iterable[DeviceWork], device: str) -> Iterator[Execution]:
         """Yield the executions on a device, and add the spans of the device's work.
 
-        A piece of the device's work belongs to the last node that began before the host called for
-        this work. If the last node had already ended when the host called for the work, the work
-        belongs to no node.
+        A piece of the device's work belongs to the last node that began before the host requested
+        this work. If this node had already ended by then, the work belongs to no node.
         """
         starts = [each.start_ns for each in self.executions]
         owned: defaultdict[int, list[DeviceWork]] = defaultdict(list)

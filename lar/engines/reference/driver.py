@@ -69,7 +69,7 @@ class Meaning(NamedTuple):
 class Graph:
     """A graph that is ready to run.
 
-    The graph may be that of a model, of a function, or of a subgraph (such as the body of a Loop).
+    The graph may belong to a model, to a function, or to a subgraph (such as the body of a Loop).
     """
 
     def __init__(self, body: Body, meaning: Meaning) -> None:

@@ -2,8 +2,8 @@
 
 Operators of A and B that compute the same values are joined. An operator that was joined with no
 operator of the other side belongs to A alone or to B alone. The time of an operator excludes the
-operators inside it. It is scaled to an iteration without the profiler, if the cost of profiling is
-known for all profiles.
+operators inside it. If the cost of profiling is known for all profiles, this time is scaled to an
+iteration without the profiler.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Loaded:
 
 
 def overview_of(loaded: Loaded, by_shape: bool) -> Iterator[Any]:
-    """Yield the overview, with the facts that the plugin adds for its page."""
+    """Yield the overview, together with the facts that the plugin's page shows besides it."""
     run = loaded.run
     on_device = run.has_runtime or run.has_kernel or run.has_memcpy_or_memset
     answer = {

@@ -190,7 +190,7 @@ def test_without_timed_iterations_there_is_nothing_to_compare(report: Report, si
 
 def test_pairs_are_of_two_commands(report: Report) -> None:
     runs = [run_of(FIRST), run_of(SECOND)]
-    assert "A1.json: has no partner" in report([*runs, runs[0]], code=2)
+    assert "A1.json: has no profile to compare with" in report([*runs, runs[0]], code=2)
     other = [run_of(FIRST, threads=4), run_of(SECOND)]
     assert "the same side come from different commands" in report([*runs, *other], code=2)
 
