@@ -517,7 +517,7 @@ def first_iteration(found: TensorComparison) -> float:
 
 
 def differs_later(source: TensorComparison, found: TensorComparison) -> bool:
-    """Return whether an operator's input begins to differ in a later iteration than the output."""
+    """Return whether an operator's input first differs in a later iteration than its output."""
     in_step = source.expected.shape[:1] == found.expected.shape[:1]
     return in_step and not source.passed and first_iteration(source) > first_iteration(found)
 

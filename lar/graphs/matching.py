@@ -852,7 +852,7 @@ class Constants:
 
 
 def parameters_of(node: Node, twins: Container[Node]) -> list[str]:
-    """Return the keys of constants that operators read between the nearest `twins` and a node.
+    """Return the keys of the constants read by operators between the nearest `twins` and a node.
 
     Constants of activations, such as 0 and 6, are left out: a fusion may remove such constants.
     """

@@ -53,9 +53,9 @@ PRECISION = 1e-9
 
 @lru_cache(maxsize=4096)
 def quantile_of_t(probability: float, degrees: float) -> float:
-    """Return the value that a t-distributed variable stays below with this probability.
+    """Return the quantile of Student's t distribution at a probability.
 
-    `degrees` may be a fraction.
+    `degrees` is the number of degrees of freedom, which may be a fraction.
 
     Raises:
         ValueError: the probability is not between 0 and 1, or there are no degrees of freedom.

@@ -154,7 +154,7 @@ class Added(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """A selection of results, which fit all conditions that are given.
+    """Conditions that select results: a result must fit all conditions that are given.
 
     `model` is a file's name or the beginning of its SHA-256. `machine` is a part of the text in the
     column `machine`, and `options` is a part of the text in the column `options`. `since` and

@@ -469,7 +469,7 @@ class Survey:
         ]
 
     def expect(self, candidate: Candidate) -> float:
-        """Return the expected level of a candidate, as a logarithm like `Evidence.levels`.
+        """Return a candidate's expected level, the log of its objective over the baseline's.
 
         Among the measured candidates that have only choices of `candidate`, the function finds the
         one with the most choices. The result is the level of this measured candidate, plus the

@@ -478,7 +478,7 @@ def asked_profile(driver: LiteDriver | GraphDriver) -> Option[str]:
 
 
 class ProfileClock:
-    """Measures how long lite writes its profile in each wait."""
+    """Measures how much longer a wait takes because lite writes its profile during the wait."""
 
     def __init__(self, driver: LiteDriver) -> None:
         from megenginelite.network import LiteFinishCallback
