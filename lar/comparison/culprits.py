@@ -352,7 +352,7 @@ class Search:
         return [*self.blames, *(blame_of(pair, self.paired, doubt) for pair in left)]
 
     def find_inside(self) -> list[Blame]:
-        """Find wrong operators although rounding explains the differences of the outputs.
+        """Find wrong operators when rounding explains the differences of the outputs.
 
         An operator is run alone if both sides round its numbers in the same way, or if its error is
         far larger than rounding explains.

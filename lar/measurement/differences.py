@@ -191,7 +191,7 @@ class Spread:
 def is_look(processes: int) -> bool:
     """Return whether a comparison that is in progress is judged at this number of pairs.
 
-    A verdict may end a comparison only at a number of pairs at which the comparison is judged.
+    A verdict may end the comparison only at such a number of pairs.
     """
     return look_from(processes)[0] == processes
 
@@ -353,7 +353,7 @@ def spread_of(values: Sequence[float]) -> Spread | None:
 
 
 def pool(spreads: Iterable[Spread | None]) -> Spread | None:
-    """Return the common spread of several groups, or None if the spreads of all are unknown."""
+    """Return the common spread of several groups, or None if no group has a known spread."""
     known = [spread for spread in spreads if spread]
     degrees = sum(spread.degrees for spread in known)
     if not degrees:

@@ -335,8 +335,8 @@ def share_out(
     most as long as the iteration. If `active` is not empty, `figures` are the seconds of CPU time.
     `active` has for each reading the time in which the thread did not wait for a CPU, 0 if unknown.
     CPU time that is used between the iterations is used by lar itself, and is left out. Several
-    threads may use more CPU time than an iteration took, but an iteration gets at most the CPU time
-    of the reading.
+    threads may use more CPU time than an iteration took. So the part of an iteration may be longer
+    than the iteration, but not longer than the CPU time of the reading.
     """
     shares, most = array("d"), array("d")
     begin, is_waiting = 0, not active

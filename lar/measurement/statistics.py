@@ -172,7 +172,7 @@ def in_order(values: Iterable[float | None]) -> array[float]:
 
 
 def samples_for(rank: Rank) -> int:
-    """Return how many samples a percentile needs, so that one sample lies beyond the percentile."""
+    """Return the least number of samples of which at least one lies beyond a percentile."""
     return math.ceil(round(100 / (100 - rank), 6))
 
 
@@ -199,7 +199,7 @@ def percentile_of_known(values: Iterable[float | None], rank: float) -> float | 
 
 
 def causes_of(samples: Samples) -> dict[Cause, tuple[int, ...]]:
-    """Return the indexes of the disturbed samples, for each cause that disturbed any sample.
+    """For each cause that disturbed a sample, return the indexes of the samples that it disturbed.
 
     A wait for a CPU, steal or throttling disturbed a sample if it took a large enough part of the
     sample's time. After each reading of the noise, lar measures the time of a short, fixed

@@ -321,7 +321,7 @@ def starts_of(execution: Execution) -> Starts:
 def starts_by_thread(begun: Sequence[Begun]) -> dict[int | None, list[tuple[int, int]]]:
     """Return the sorted begins of records by thread; the key None has the begins of all records.
 
-    For a thread on which no record ran, the result has the begins of the records that the thread
+    If no record ran on a thread, the result has the begins of the records that this thread
     dispatched.
     """
     ran: dict[int | None, list[tuple[int, int]]] = {None: []}

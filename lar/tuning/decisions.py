@@ -444,7 +444,7 @@ class Survey:
         return (each for each in ordered if expected[each] <= limit)
 
     def helping(self, space: Combinations) -> list[str]:
-        """Return the best choice of each dimension, if this choice alone beat the plain run.
+        """Return the best choice of each dimension in which a single choice beat the plain run.
 
         The choices with the largest effects come first. A cache that a search filled is a choice
         too.

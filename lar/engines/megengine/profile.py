@@ -232,7 +232,7 @@ def threads_of(raw: RawProfile) -> dict[int, str]:
 
 
 def node_of(name: str) -> str:
-    """Return the short name of a computing node.
+    """Return the short name of a computing node (MegEngine's word for a device with a stream).
 
     The short name of `CompNode("cpu0:0" from "cpu0:0")` is `cpu0:0`.
     """

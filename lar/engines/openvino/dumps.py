@@ -141,7 +141,7 @@ class TakenTensors:
     def run(
         self, compiled: Any, outputs: Sequence[Any], fed: Mapping[Any, Array] = MappingProxyType({})
     ) -> dict[Any, Array]:
-        """Return the values of `outputs`, a model's first results, for the inputs and `fed`."""
+        """Run a model on the inputs and `fed`; return `outputs`, which are its first results."""
         tensors = map(self.driver.tensor_of, self.driver.model.inputs)
         others = map(self.driver.openvino.Tensor, fed.values())
         given = zip(outputs, self.driver.compute(compiled, (*tensors, *others)), strict=False)

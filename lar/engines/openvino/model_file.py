@@ -240,7 +240,7 @@ class ExecutedGraph:
         return self.regions_between({*self.outputs})
 
     def regions_between(self, ends: Container[Any]) -> list[Region]:
-        """Return the regions between the tensors `ends`.
+        """Return the regions of a model that is cut at the tensors `ends`.
 
         If no output of a node is in `ends`, the node belongs to the regions of later nodes.
         """

@@ -430,7 +430,7 @@ def model_rows(run: TimedRun) -> list[TimeRow]:
 
 
 def profiling_row(run: TimedRun) -> list[TimeRow]:
-    """Return the row of the cost of profiling; it has no ratio, since steps exclude this cost."""
+    """Return the row of the cost of profiling, without a ratio, since steps exclude this cost."""
     costs_ns = [ns for ns in run.lost_ns(PROFILING).values() if ns]
     return [TimeRow(PROFILING, len(costs_ns), totals_of(costs_ns))] if costs_ns else []
 
