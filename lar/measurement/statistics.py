@@ -11,7 +11,8 @@ neighbouring samples are similar, the median of n samples of one process is as u
 median of fewer independent samples. The uncertainty of a mean depends on the low frequencies of the
 series of samples. Each sample is replaced by its rank, so that outliers do not matter. The variance
 of a series of ranks is known. The spectrum of the ranks is modelled as white noise plus a
-correlated part, which has a share and a correlation time:
+correlated part. The two parameters of the model are the share and the correlation time of the
+correlated part:
 
     spectrum = 1 - share + share * (the spectrum of an autoregression of order 1 with this time).
 
@@ -310,9 +311,9 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     """Return the confidence interval of the median of one process's samples.
 
     The samples must be in order of time. The result is None if there are too few samples, or if the
-    samples are too strongly correlated. Callers that stop measuring when the interval is narrow
-    must let the number of samples grow by half between two calls. Callers must stop measuring only
-    after two narrow intervals in a row, since two successive intervals are seldom narrow by chance.
+    samples are too strongly correlated. A caller may stop measuring after two narrow intervals in a
+    row, since two successive intervals are seldom narrow by chance. Between two calls, such a
+    caller must let the number of samples grow by half.
     """
     if len(values) < FEWEST_SAMPLES:
         return None

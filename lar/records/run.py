@@ -548,7 +548,7 @@ class OutputSummary(Tensor):
 
 
 class TimeSources(Record):
-    """The source of each of the three times of a sample; empty if the time was not measured."""
+    """How each of the three times of a sample was measured; empty if the time was not measured."""
 
     end_to_end: str = ""
     host: str = ""

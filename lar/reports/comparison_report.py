@@ -649,7 +649,7 @@ def figure_column(title: str, name: str, *, in_text: bool = False) -> Column[Row
 
 
 def field_column(path: str) -> Column[Row]:
-    """Return a column of CSV with a field of a pair of tensors."""
+    """Return a CSV column with one field of each pair of tensors."""
 
     def value(row: Row) -> Cell:
         found: Cell | tuple[int, ...] = attrgetter(path)(row.tensor)

@@ -49,7 +49,7 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class ColumnType(NamedTuple):
-    """A type of column: its name in SQL, the value if unknown, and a function that checks values.
+    """A type of column: its SQL name, the value for "unknown", and a function that checks values.
 
     Another program, or damage, may leave any value in a column.
     """
