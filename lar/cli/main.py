@@ -233,7 +233,7 @@ class StandardOutput(io.FileIO):
 
 
 def replace_streams() -> None:
-    """Replace closed standard streams by the null device, and set how open streams fail.
+    """Replace closed standard streams by the null device, and set how open streams treat errors.
 
     A character that the terminal's encoding lacks is printed as an escape. If standard output
     cannot be written, the error names standard output.

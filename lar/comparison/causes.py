@@ -273,7 +273,7 @@ class Sides(NamedTuple):
         return self.one - self.other
 
     def explain(self, rest: Array) -> bool:
-        """Return whether a kind of difference explains nearly all of the difference of the sides.
+        """Return whether a kind of difference explains nearly the whole difference of the sides.
 
         `rest` is the part of the difference that this kind of difference does not explain.
         """

@@ -337,7 +337,7 @@ def find_culprits(
 
 
 def with_single(found: TensorComparison, run: Alone | None, isolate: bool) -> TensorComparison:
-    """Return a pair's comparison, and add to it the result of running the pair's operator alone."""
+    """Return a pair's comparison, together with the result of running the pair's operator alone."""
     if run is None:
         return found
     alone = run.found

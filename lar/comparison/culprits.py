@@ -352,7 +352,7 @@ class Search:
         return [*self.blames, *(blame_of(pair, self.paired, doubt) for pair in left)]
 
     def find_inside(self) -> list[Blame]:
-        """Find wrong operators although rounding explains the differences of the outputs.
+        """Find wrong operators when rounding explains the differences of the outputs.
 
         An operator is run alone if both sides round its numbers in the same way, or if its error is
         far larger than rounding explains.
@@ -517,7 +517,7 @@ def first_iteration(found: TensorComparison) -> float:
 
 
 def differs_later(source: TensorComparison, found: TensorComparison) -> bool:
-    """Return whether an operator's input begins to differ in a later iteration than the output."""
+    """Return whether an operator's input first differs in a later iteration than its output."""
     in_step = source.expected.shape[:1] == found.expected.shape[:1]
     return in_step and not source.passed and first_iteration(source) > first_iteration(found)
 

@@ -177,7 +177,7 @@ class Measure:
         faint: Bounds | None = None,
         any_shape: bool = False,
     ) -> TensorComparison:
-        """Compare two tensors; with `explain`, the tolerance is the error that rounding explains.
+        """Compare two tensors; with `explain`, tolerate an error that rounding can cause.
 
         `faint` is the least tolerance, for tensors that hold numbers far below 1. If `any_shape` is
         true, tensors of different shapes are compared too, element by element in their order, if

@@ -394,7 +394,7 @@ class Rounding:
 
 
 def precision_of_sides(graphs: Sequence[Graph]) -> str:
-    """Return the coarse type in which a side computes, or to which a side rounds factors.
+    """Return the type coarser than float32 in which a side computes, or to which it rounds factors.
 
     If both sides compute the same graph in a type wider than the model's type, the model's type is
     not returned, because both sides use the same rounded weights. If the graphs differ, lar assumes

@@ -251,7 +251,7 @@ class Dump:
         return self._tensors[key]
 
     def read(self, key: str) -> Array:
-        """Read the values of a tensor, in the stored axes.
+        """Read the values of a tensor; the axes are as in the file.
 
         Raises:
             DumpError: the tensor's file is missing or damaged.

@@ -101,8 +101,8 @@ def in_order(signs: Iterable[Sign]) -> list[Sign]:
     """Return the signs worth trying, in the order of the time that they are expected to save.
 
     If two signs have an equal `way`, both choices save the same part of the time, so the two
-    savings do not add up. Therefore the saving of the second sign with a certain `way` is divided
-    by 2, and the saving of the third sign by 3.
+    savings do not add up. Therefore, among the signs with one `way`, the saving of the second sign
+    is divided by 2, and the saving of the third sign by 3.
     """
     worth = sorted((it for it in signs if it.saves >= LEAST_SAVED), key=lambda it: -it.saves)
     ways = [each.way for each in worth]

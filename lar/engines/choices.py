@@ -112,7 +112,7 @@ def thread_choices(
 
 
 def copies_dimension(cores: Sequence[int]) -> Dimension:
-    """Return the dimension of the number of copies of the model that run at once.
+    """Return the dimension whose choices say how many copies of the model run at once.
 
     Several copies may raise the throughput.
     """

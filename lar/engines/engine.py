@@ -157,12 +157,12 @@ class CasePacker(NamedTuple):
 class StagedRun(NamedTuple):
     """A way to divide a run with certain `options` into several worker processes.
 
-    A run that has one of `options` and one of `apart_with` needs several processes. A run with one
-    of `options` alone can also be made in one process, without the report on the steps. In `lar
-    bench`, where the iterations of several runs alternate, each run must be made in one process.
-    The function `run` makes the run in several processes. The first two arguments of `run` are
-    functions: the first function executes a spec in a new worker process, and the second makes the
-    run that the user asked for.
+    Each process makes one step of the run. A run that has one of `options` and one of `apart_with`
+    needs several processes. A run that has only one of `options` can also be made in one process,
+    but then lar reports nothing about the steps. In `lar bench`, where the iterations of several
+    runs alternate, each run must be made in one process. The function `run` makes the run in
+    several processes. The first two arguments of `run` are functions: the first function executes a
+    spec in a new worker process, and the second makes the run that the user asked for.
     """
 
     options: tuple[Option[Any], ...]

@@ -203,7 +203,7 @@ class OperatorFacts(Record):
     def operator_kinds(self, **fields: Any) -> OperatorKinds:
         """Return the `OperatorKinds` of the engine that this file describes.
 
-        `fields` has the values of those fields of `OperatorKinds` that `operators.json` lacks.
+        `fields` has the values of the fields of `OperatorKinds` that are not in `operators.json`.
         """
         from lar.graphs import OperatorKinds
 

@@ -135,9 +135,10 @@ class LazyModule:
 def add_lazy_modules(names: dict[str, Any]) -> None:
     """Add a `LazyModule` for each of an engine's modules to `names`, the table's globals.
 
-    Lazy modules let lar start faster, since the option table is read for every command line, but
-    the other modules of an engine import the engine, which is slow. The type checker sees the real
-    modules, if the table's module has these lines:
+    A lazy module is imported only when one of its functions is called. This makes lar start faster:
+    lar reads the option table for every command line, but the other modules of an engine import the
+    engine, which is slow. The type checker sees the real modules, if the table's module has these
+    lines:
 
         if TYPE_CHECKING:
             from lar.engines.megengine import dumps

@@ -135,9 +135,9 @@ class Farm:
         """Call a function of `lar.farm.worker` on a worker; return the function's value.
 
         Files that the function writes are copied to their paths on this machine. `sending` has the
-        files to send; an argument that names one of these files has the file's path on the worker.
-        An interrupt ends the call on the worker. If the worker answers within `END_SECONDS` after
-        the interrupt, the value of the call is returned.
+        files to send; if an argument names such a file, it has the path that the file has on the
+        worker. An interrupt ends the call on the worker. If the worker answers within `END_SECONDS`
+        after the interrupt, the value of the call is returned.
 
         Raises:
             Lost: no worker has finished the call.

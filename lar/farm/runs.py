@@ -224,7 +224,7 @@ class FarmPlayer:
 
 
 class CutShort(Exception):
-    """Ends a round whose worker was lost after some results of the round were already stored."""
+    """Ends a round: its worker was lost, and some results of the round were already stored."""
 
 
 @dataclass

@@ -61,7 +61,7 @@ def refuse_no_database(place: str, flag: str) -> None:
 
 
 def check_journals(place: str) -> None:
-    """Refuse files beside a database that no store of lar leaves.
+    """Refuse files beside a database if no store of lar leaves such files.
 
     SQLite opens these files by itself. It would wait for a pipe for ever. At the end of a journal
     may be the name of a file, which SQLite would delete (https://www.sqlite.org/fileformat2.html).

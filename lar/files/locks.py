@@ -55,8 +55,8 @@ def take_lock(file: int, kind: int, seconds: float) -> bool:
 
     A thread waits in the system's queue for the lock. A process that only tried now and then might
     never find the lock free. The waiting thread has a copy of the file's descriptor. If the thread
-    gets the lock only after `seconds`, lar does not use the lock. A lock that comes too late ends
-    when both descriptors of the file are closed.
+    gets the lock only after `seconds`, lar does not use the lock. Such a late lock ends when both
+    descriptors of the file are closed.
 
     Raises:
         OSError: the file system does not support locks.

@@ -144,7 +144,8 @@ def check_replaceable(name: str | Path, flag: str) -> None:
     """Refuse a file that text may not replace, such as a model or an image.
 
     `kept_files.json` has the kinds of these files, each with a regular expression for the first
-    bytes. The last two forms of a model are ONNX's protobuf, and MNN's FlatBuffers.
+    bytes. In the expression for models, the last two alternatives are ONNX's protobuf and MNN's
+    FlatBuffers.
 
     Raises:
         UsageError: the file may not be replaced.

@@ -2,8 +2,9 @@
 
 A file of a few megabytes can unpack to many gigabytes, and no deadline would stop the unpacking in
 time. So packed content is refused if its unpacked size is above `MOST_BYTES`, or above `MOST_RATIO`
-times its packed size. Content up to `FREE_BYTES` is not limited. With gzip, profiles of real runs
-shrink to between a tenth and a thirtieth of their size.
+times its packed size. But an unpacked size up to `FREE_BYTES`, or up to twice the packed size, is
+always allowed. If the user gives a limit with `--max-file-size`, only this limit is used. With
+gzip, profiles of real runs shrink to between a tenth and a thirtieth of their size.
 """
 
 from __future__ import annotations

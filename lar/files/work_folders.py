@@ -99,7 +99,7 @@ def work_folder(beside: str | None = None, *, claim: str = "", flag: str = "") -
     """Make a folder for this process, in `beside` or in the system's temporary folder.
 
     When this process ends, it will write the path `claim`, which the user gave with `flag`. Until
-    this process has ended, no other process of lar may write the path `claim`.
+    then, no other process of lar may write this path.
 
     Raises:
         UsageError: another process has claimed the path, or keeps the folder locked.

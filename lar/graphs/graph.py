@@ -322,8 +322,8 @@ class ProfileGraph(NamedTuple):
     """The graph of a profile: an index, and each operator's positions in the profile, by key.
 
     An operator that was executed with several shapes is listed in the profile once for each shape.
-    The graph has only the first of an operator's shapes in the profile. Weights are not among the
-    tensors.
+    For such an operator, the graph has the shapes that come first in the profile. Weights are not
+    among the tensors.
     """
 
     dump_index: DumpIndex
@@ -394,10 +394,10 @@ def plain_graph_of(profile: Profile) -> ProfileGraph:
 
 
 def without_filling(graph: ProfileGraph, other: ProfileGraph) -> ProfileGraph:
-    """Return a graph whose shapes leave out the padding that the other side's shapes show.
+    """Return a graph with shapes without padding; the other side's shapes show what is padding.
 
-    A padded shape is replaced by the shape of the other side's tensor with the same name, if this
-    shape fits.
+    A padded shape is replaced by the shape of the other side's tensor with the same name or, if
+    this shape does not fit, by the largest shape of the other side that fits.
     """
     shapes = {it.shape for it in other.dump_index.tensors}
     named = {name_of(it): it.shape for it in other.dump_index.tensors}

@@ -336,11 +336,11 @@ class Matching:
         return SEPARATORS.sub("_", name) if self.without_operators else name
 
     def names_that_hold(self) -> list[dict[str, Node]]:
-        """Return for each side the nodes by name, without names that prove nothing.
+        """For each side, return the nodes by name, without names that prove nothing.
 
         Names with only a running number, such as `var17`, are left out if the two sides number
-        their tensors differently. All names are left out if, among the names that both sides have,
-        too few belong to operators of equal kind.
+        their tensors differently. Some names occur on both sides. If too few of these names belong
+        to operators of equal kind, all names are left out.
         """
         kept = [*self.names]
         for kind in {*map(counting_kind, kept)} - {""}:
@@ -453,7 +453,7 @@ class Matching:
     def scores(
         self, nodes: Sequence[Node], others: Sequence[Node]
     ) -> Iterator[tuple[Array, Array]]:
-        """Yield for each node of a class two arrays about its possible twins: columns and scores.
+        """For each node of a class, yield two arrays about its possible twins: columns and scores.
 
         The column of a possible twin is 1 plus the number of this twin on the expected side.
         """
@@ -852,7 +852,7 @@ class Constants:
 
 
 def parameters_of(node: Node, twins: Container[Node]) -> list[str]:
-    """Return the keys of constants that operators read between the nearest `twins` and a node.
+    """Return the keys of the constants read by operators between the nearest `twins` and a node.
 
     Constants of activations, such as 0 and 6, are left out: a fusion may remove such constants.
     """

@@ -244,7 +244,7 @@ class Alignment:
         return source if self.is_move(operator) else ""
 
     def find_parts(self) -> None:
-        """Find the tensors that the model lacks, since they are only parts of the model's tensors.
+        """Find tensors that are not tensors of the model, but only parts of the model's tensors.
 
         For example, the engine may compute a sum in another order than the model. If two tensors
         seem to have the same origin, and one tensor is computed from the other tensor, the earlier

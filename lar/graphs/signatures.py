@@ -234,8 +234,8 @@ class Values:
         """Read a tensor in plain axes, and detect which part of it is padding.
 
         Blocked layouts may pad the channels. If the last channels are all 0, these channels count
-        as padding. `shapes` has the shapes of tensors of the other side: the tensor gets the
-        smallest of these shapes that it can have without padding.
+        as padding. `shapes` has the shapes of tensors of the other side. The tensor is cut to the
+        smallest of these shapes that cuts off only zeros.
 
         Raises:
             DumpError: the tensor's file is missing or damaged.

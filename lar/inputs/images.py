@@ -36,8 +36,8 @@ _COMMENT = re.compile(rb"#[^\r\n]*")
 def read_image(file: BufferedReader, path: str, wanted: str = "") -> tuple[Loaded, ...]:
     """Read a Netpbm, PNG, JPEG, BMP or WebP image.
 
-    All formats except Netpbm are read as by `cv2.imread`, into uint8 of shape (1,H,W,3), blue
-    first.
+    Images in all formats except Netpbm are read as `cv2.imread` reads them: as uint8 of shape
+    (1,H,W,3), blue first.
 
     Raises:
         UsageError: the file is truncated, the unpacked image would be too large, or OpenCV cannot

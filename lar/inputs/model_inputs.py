@@ -117,15 +117,16 @@ def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, UsageErr
 
     A file that has the model's dtype is fed without conversion; its byte order does not matter. A
     file of floats is converted to another floating-point type, with a warning. If all values fit, a
-    file of integers is converted to another integer type, with a warning. A .npy with elements of
-    an unnamed type is read as floats of the same size, since NumPy has no name for bfloat16.
-    Numbers without a dtype are converted to any dtype if all values fit, and floats are rounded.
-    All other conversions of a file are refused.
+    file of integers is converted to another integer type, with a warning. NumPy has no name for
+    some types, such as bfloat16: if the elements in a .npy have an unnamed type, they are read as
+    the model's floats, provided that both have the same size. Numbers without a dtype are converted
+    to the model's dtype if all values fit; for a floating-point dtype, they are rounded. All other
+    conversions of a file are refused.
 
-    Numbers without a dtype are numbers in the text of `--input`, and JSON entries without a type.
-    Finite values that would become infinite do not fit. An image file without image settings must
-    already have the model's dtype; with image settings, `images.apply_settings` converts it
-    instead.
+    Numbers without a dtype are numbers in the text of `--input`, and JSON entries without a type. A
+    fraction does not fit an integer dtype, and a finite value does not fit if it would become
+    infinite. An image file without image settings must already have the model's dtype; with image
+    settings, `images.apply_settings` converts it instead.
 
     Raises:
         UsageError: the dtype of the file cannot be converted, or a value does not fit the dtype.

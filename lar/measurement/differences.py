@@ -112,8 +112,8 @@ def pair_turns(
 ) -> list[list[tuple[float, float]]]:
     """Return for each round the log ratios of neighbouring turns.
 
-    Each ratio is paired with the least value that it may have. For this value, the time that the
-    slower side may have lost to other work is first subtracted from its time.
+    Each ratio comes with a least value. To compute the least value, lar subtracts from the slower
+    side's time the time that this side may have lost to other work.
     """
     theirs = {(turn.round, turn.cycle): turn for turn in baseline}
     rounds: dict[int, list[tuple[float, float]]] = {}
@@ -191,7 +191,7 @@ class Spread:
 def is_look(processes: int) -> bool:
     """Return whether a comparison that is in progress is judged at this number of pairs.
 
-    A verdict may end a comparison only at a number of pairs at which the comparison is judged.
+    A verdict may end the comparison only at such a number of pairs.
     """
     return look_from(processes)[0] == processes
 
@@ -201,9 +201,9 @@ def compare_turns(ratios: Ratios, comparisons: int = 1) -> Difference | None:
 
     If most iterations were disturbed, a difference is accepted only in two cases. First, a
     difference is accepted if one program was slower in so many rounds that chance is an unlikely
-    cause. Second, a difference is accepted if the slower program is still slower after the time is
-    subtracted that this program may have lost to other work. Time that the faster program lost does
-    not matter, since this time only makes the difference smaller.
+    cause. Second, lar subtracts from the times of the slower program the time that this program may
+    have lost to other work, and accepts the difference if the program is still slower. Time that
+    the faster program lost does not matter, since this time only makes the difference smaller.
     """
     found = compare_pairs(ratios.rounds, comparisons=comparisons)
     if not found or not found.interval or not found.is_shown or ratios.are_calm:
@@ -353,7 +353,7 @@ def spread_of(values: Sequence[float]) -> Spread | None:
 
 
 def pool(spreads: Iterable[Spread | None]) -> Spread | None:
-    """Return the common spread of several groups, or None if the spreads of all are unknown."""
+    """Return the common spread of several groups, or None if no group has a known spread."""
     known = [spread for spread in spreads if spread]
     degrees = sum(spread.degrees for spread in known)
     if not degrees:
@@ -366,9 +366,9 @@ def trim(values: Sequence[float]) -> tuple[list[float], list[float]]:
     """Return the trimmed values and the winsorized values.
 
     To trim means to remove the outermost values. To winsorize means to set the outermost values to
-    the nearest values that are kept. With fewer than eight values, all values are kept. Trimming
-    and winsorizing make sure that a process that was disturbed, or whose place in memory is bad,
-    neither moves the mean nor hides a difference.
+    the nearest values that are kept. With fewer than eight values, all values are kept. A process
+    may be an outlier, for example since it was disturbed, or got a bad place in memory. After
+    trimming and winsorizing, an outlier neither moves the mean nor hides a difference.
     """
     ordered = sorted(values)
     cut = int((len(ordered) - 1) * TRIMMED_PROCESSES)
@@ -377,10 +377,10 @@ def trim(values: Sequence[float]) -> tuple[list[float], list[float]]:
 
 
 def signs_agree(rounds: Sequence[Sequence[float]], alpha: float) -> bool:
-    """Return whether chance gives so many rounds one sign with a probability of at most `alpha`.
+    """Do a sign test on the log ratios of rounds; return whether its p-value is at most `alpha`.
 
-    Signs are used since a few disturbed rounds may have very large ratios: a process that shares
-    its CPU is much slower for as long as it lives.
+    Only signs are tested, since a few disturbed rounds may have very large ratios: a process that
+    shares its CPU is much slower for as long as it lives.
     """
     sums = [math.fsum(each) for each in rounds]
     count, above = len(sums), sum(each > 0 for each in sums)

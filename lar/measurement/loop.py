@@ -75,8 +75,8 @@ class Requests:
     """The requests of one queue, which all runners serve in the order of arrival.
 
     The first request arrives one interval after the queue opens. The queue closes after `most`
-    requests, or after `seconds`. Requests whose service has not begun when the queue closes are not
-    served.
+    requests, or after `seconds`. After the queue has closed, no runner begins to serve another
+    request.
     """
 
     def __init__(

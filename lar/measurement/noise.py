@@ -41,10 +41,10 @@ class Reading(NamedTuple):
     A time that was not read is NaN. `queue_delay` is the longest time for which a runnable thread
     waited for a CPU, while other processes may have used the CPU. `queue_delay` does not include
     waits for threads of this process. `busiest_thread` is the CPU time of the thread that computed
-    most. `active` is the time in which the busiest thread computed or slept, 0 if unknown.
-    `waited_before` is how long the thread with the longest wait had already waited at the last
-    reading. `cpu` is the CPU time of all threads. `steal`, `throttled`, `frequency` (in Hz) and
-    `probe` are as in `Samples`.
+    most. `active` is the time in which the busiest thread computed or slept, 0 if unknown. Some
+    waits began before the last reading: `waited_before` is the longest time that one of these waits
+    had already lasted at the last reading. `cpu` is the CPU time of all threads. `steal`,
+    `throttled`, `frequency` (in Hz) and `probe` are as in `Samples`.
     """
 
     queue_delay: float
@@ -169,7 +169,7 @@ class ThreadMeter:
         return os.stat(TASKS).st_nlink == 2 + len(self._listed)
 
     def leave_out_own(self) -> None:
-        """Exclude the calling thread's work and waiting until now from the next reading."""
+        """Leave out of the next reading what the calling thread has computed and waited so far."""
         own = self._threads.get(self._own)
         if own is not None:
             own.delay = own.read_delay()

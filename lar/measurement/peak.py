@@ -93,7 +93,7 @@ THREAD_LIMITS = [f"{library}_NUM_THREADS" for library in ("OMP", "OPENBLAS", "MK
 class Task(NamedTuple):
     """Work that is timed.
 
-    `run` executes the work once, and `amount` is the number of its operations or bytes.
+    `run` executes the work once, and `amount` is the number of operations or bytes in the work.
     """
 
     amount: int

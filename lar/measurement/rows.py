@@ -194,11 +194,11 @@ def reach_back(
     ends: Sequence[float],
     end_to_end: Sequence[float],
 ) -> list[float]:
-    """Return the wait of each reading.
+    """Return how long a thread waited for a CPU during each reading.
 
     A wait that only a later reading shows is moved to the reading in which it happened. A thread
     that waits through several readings reports its wait when it runs again. For each reading,
-    `before` has the part of the longest wait that lies before the previous reading.
+    `before` is how long a wait had already lasted at the previous reading.
     """
     reached = list(delays)
     begins = [0, *(int(end) for end in ends)]
@@ -335,8 +335,8 @@ def share_out(
     most as long as the iteration. If `active` is not empty, `figures` are the seconds of CPU time.
     `active` has for each reading the time in which the thread did not wait for a CPU, 0 if unknown.
     CPU time that is used between the iterations is used by lar itself, and is left out. Several
-    threads may use more CPU time than an iteration took, but an iteration gets at most the CPU time
-    of the reading.
+    threads may use more CPU time than an iteration took. So the part of an iteration may be longer
+    than the iteration, but not longer than the CPU time of the reading.
     """
     shares, most = array("d"), array("d")
     begin, is_waiting = 0, not active
@@ -374,12 +374,12 @@ def give(
     count: int,
     parts_of: Callable[[int, int, int], Iterable[float]],
 ) -> Computed | None:
-    """Return a column with each iteration's part of the figures, or None if all figures are NaN.
+    """Return a column with a value for each iteration, or None if all figures are NaN.
 
-    `ends` has the number of iterations that had ended at each reading. If a reading has no figure
-    (NaN), its iterations belong to the next reading. Iterations after the last reading get NaN.
-    `parts_of` takes the number of a reading, its first iteration, and the iteration after its last
-    one. Only readings that have a figure are numbered.
+    `figures` has a figure for each reading, and `ends` has the number of iterations that had ended
+    at each reading. If a reading has no figure (NaN), its iterations belong to the next reading.
+    Iterations after the last reading get NaN. `parts_of` takes the number of a reading, its first
+    iteration, and the iteration after its last one. Only readings that have a figure are numbered.
     """
     pairs = zip(figures, ends, strict=True)
     until = array("q", (int(end) for figure, end in pairs if figure == figure))

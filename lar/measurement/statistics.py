@@ -11,7 +11,8 @@ neighbouring samples are similar, the median of n samples of one process is as u
 median of fewer independent samples. The uncertainty of a mean depends on the low frequencies of the
 series of samples. Each sample is replaced by its rank, so that outliers do not matter. The variance
 of a series of ranks is known. The spectrum of the ranks is modelled as white noise plus a
-correlated part, which has a share and a correlation time:
+correlated part. The two parameters of the model are the share and the correlation time of the
+correlated part:
 
     spectrum = 1 - share + share * (the spectrum of an autoregression of order 1 with this time).
 
@@ -53,9 +54,9 @@ PRECISION = 1e-9
 
 @lru_cache(maxsize=4096)
 def quantile_of_t(probability: float, degrees: float) -> float:
-    """Return the value that a t-distributed variable stays below with this probability.
+    """Return the quantile of Student's t distribution at a probability.
 
-    `degrees` may be a fraction.
+    `degrees` is the number of degrees of freedom, which may be a fraction.
 
     Raises:
         ValueError: the probability is not between 0 and 1, or there are no degrees of freedom.
@@ -172,7 +173,7 @@ def in_order(values: Iterable[float | None]) -> array[float]:
 
 
 def samples_for(rank: Rank) -> int:
-    """Return how many samples a percentile needs, so that one sample lies beyond the percentile."""
+    """Return the least number of samples of which at least one lies beyond a percentile."""
     return math.ceil(round(100 / (100 - rank), 6))
 
 
@@ -199,7 +200,7 @@ def percentile_of_known(values: Iterable[float | None], rank: float) -> float | 
 
 
 def causes_of(samples: Samples) -> dict[Cause, tuple[int, ...]]:
-    """Return the indexes of the disturbed samples, for each cause that disturbed any sample.
+    """For each cause that disturbed a sample, return the indexes of the samples that it disturbed.
 
     A wait for a CPU, steal or throttling disturbed a sample if it took a large enough part of the
     sample's time. After each reading of the noise, lar measures the time of a short, fixed
@@ -311,9 +312,9 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     """Return the confidence interval of the median of one process's samples.
 
     The samples must be in order of time. The result is None if there are too few samples, or if the
-    samples are too strongly correlated. Callers that stop measuring when the interval is narrow
-    must let the number of samples grow by half between two calls. Callers must stop measuring only
-    after two narrow intervals in a row, since two successive intervals are seldom narrow by chance.
+    samples are too strongly correlated. A caller may stop measuring after two narrow intervals in a
+    row, since two successive intervals are seldom narrow by chance. Between two calls, such a
+    caller must let the number of samples grow by half.
     """
     if len(values) < FEWEST_SAMPLES:
         return None

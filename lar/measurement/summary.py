@@ -176,8 +176,8 @@ def in_turn(samples: Samples, left_out: Collection[int]) -> Sequence[float]:
 def calm_median(samples: Samples) -> float | None:
     """Return the median of the undisturbed iterations, or None if too few were undisturbed.
 
-    This minimum counts only if an iteration was disturbed: an undisturbed run of one iteration has
-    a median too.
+    A run in which no iteration was disturbed always has this median, even if it has only one
+    iteration.
     """
     disturbed = disturbed_in(samples)
     calm = in_turn(samples, disturbed)
@@ -188,9 +188,9 @@ def iterations_per_second(result: RunResult) -> float | None:
     """Return the number of iterations of all runners per second.
 
     The result is None if the times are 0, or if runners slept before each iteration. For several
-    runners, or for requests, the result is the number of iterations divided by the time of all
-    runners together. If the time of all runners together is unknown, the result is the sum of the
-    rates of all runners.
+    runners, or for requests, the result is the number of iterations divided by
+    `iterations_seconds`, if it is known. Otherwise, the result is the sum of the rates of all
+    runners.
     """
     samples, runners, pacing = result.samples, result.spec.runners, result.spec.pacing
     if pacing.idle_seconds is not None:

@@ -76,7 +76,7 @@ def parse_words(words: Iterable[str]) -> dict[str, Any]:
 
 
 def join_options(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of one run, whose own options replace options that all runs share.
+    """Return the options of one run: its own options replace the options that all runs share.
 
     The run's own environment variables and engine properties do not replace the shared values, but
     are added to the shared values.

@@ -188,8 +188,8 @@ def needs_file(
 def needs_cores(hint: str, threads: int | None = None) -> Rule:
     """Return the rule that a list of cores has a core for each thread of each model copy.
 
-    If no flag sets the number of threads of a copy, this number is `threads`. If no flag sets the
-    number and `threads` is None, each copy gets an equal number of the cores.
+    If no flag sets the number of threads of a copy, this number is `threads`. If `threads` is None
+    too, the cores are divided equally among the copies.
     """
 
     def check(asked: Asked) -> None:

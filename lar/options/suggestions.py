@@ -12,7 +12,7 @@ SWITCH = "is a switch, which takes no value"
 
 @functools.cache
 def other_runners() -> Mapping[str, str]:
-    """Return the meaning in lar of flags of other programs, by the names of these flags.
+    """Return what the flags of other programs mean in lar, by the names of these flags.
 
     A meaning is a flag of lar with the same purpose, or a sentence that says what to do instead.
     """

@@ -564,9 +564,9 @@ def check_typed(options: Mapping[str, Any], typed: Mapping[str, Any], own: Colle
 
 
 def find_untyped(options: Mapping[str, Any], typed: Mapping[str, Any], own: Collection[str]) -> str:
-    """Return the first flag and value that a file sets, although only the user may set the flag.
+    """Return the first flag in a file, with its value, that only the user may set.
 
-    The text is empty if the file sets no flag that only the user may set.
+    The result is empty if the file has no such flag.
 
     Args:
         options: what the file sets.

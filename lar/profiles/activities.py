@@ -209,7 +209,7 @@ def launches_of_kernels(profile: Profile) -> Iterator[Launch]:
 
 
 def put_in_ranges(profile: Profile, launches: Sequence[Launch]) -> list[Launch]:
-    """Return launches with the names of their ranges, which have the same order in all launches."""
+    """Return launches with the names of their ranges, in the same order in all launches."""
     members: dict[str, set[int]] = {}
     begun = ((launch.execution, launch.starts) for launch in launches)
     for span, places in members_of_ranges(profile, begun):

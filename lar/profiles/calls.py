@@ -147,9 +147,9 @@ def operator_calls(profile: Profile) -> list[Call]:
 def range_calls(profile: Profile, operators: Sequence[Call]) -> list[Call]:
     """Return the calls of the user's ranges, without ranges of the warm-up.
 
-    The device time of a range on a stream of a device is the range's own duration. A range that is
-    not on a stream has the device time and the memory of all operators and activities that belong
-    to the range.
+    If a range is on a stream of a device, its device time is its duration. A range that is not on a
+    stream has the device time and the memory of all operators and activities that belong to the
+    range.
     """
     streams, activities = streams_of(profile), device_activities_of(profile)
     records: list[Begun] = [(each.execution, each.starts) for each in activities]

@@ -40,10 +40,10 @@ def cost_of(profiled: Samples, plain: Samples) -> Cost | None:
     """Return the cost of profiling: the median times of iterations with and without profiling.
 
     If too few iterations were undisturbed, the fastest undisturbed profiled iteration is used
-    instead of a median. If the fastest undisturbed profiled iteration is not certainly slower than
-    the median plain iteration, the cost is unknown. If even the fastest profiled iteration is
-    slower than the median plain iteration, profiling certainly costs time: other work on the
-    machine can only make an iteration slower.
+    instead of a median. In this case, the cost is known only if the fastest undisturbed profiled
+    iteration is certainly slower than the median plain iteration. If even the fastest profiled
+    iteration is slower than the median plain iteration, profiling certainly costs time: other work
+    on the machine can only make an iteration slower.
     """
     # Reports do not need these modules.
     from lar.measurement.statistics import disturbed_in

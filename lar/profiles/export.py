@@ -414,7 +414,7 @@ def facts_of_operator(operator: ProfiledOperator) -> dict[str, Any]:
 
 
 class Lines:
-    """Places the slices of a line on so many tracks that the slices of each single track nest."""
+    """Places the slices of a line on tracks; on one track, slices are nested or do not overlap."""
 
     def __init__(self) -> None:
         self.groups: dict[Line, array[int]] = {}  # for each line, the numbers of its slices

@@ -268,10 +268,10 @@ def span_of_run(name: str, executions: Sequence[Execution]) -> Span:
 def members_of_ranges(profile: Profile, records: Iterable[Begun]) -> list[tuple[Span, list[int]]]:
     """Return the user's ranges, each with the positions of its records; leave out the warm-up.
 
-    A range of `--range-by` has the records of its executions. A range that does not come from
-    `--range-by` has the records of all work that began to run, or was dispatched, on the thread of
-    the range during the range. If no record is of the thread of the range, the range has the
-    records of all work that began to run during the range.
+    A range of `--range-by` has the records that belong to the executions in the range. A range that
+    does not come from `--range-by` has the records of all work that began to run, or was
+    dispatched, on the thread of the range during the range. If no record is of the thread of the
+    range, the range has the records of all work that began to run during the range.
     """
     spans = [it for it in profile.spans if it.category == "user_annotation" and not it.warmup]
     if not spans:
@@ -321,7 +321,7 @@ def starts_of(execution: Execution) -> Starts:
 def starts_by_thread(begun: Sequence[Begun]) -> dict[int | None, list[tuple[int, int]]]:
     """Return the sorted begins of records by thread; the key None has the begins of all records.
 
-    For a thread on which no record ran, the result has the begins of the records that the thread
+    If no record ran on a thread, the result has the begins of the records that this thread
     dispatched.
     """
     ran: dict[int | None, list[tuple[int, int]]] = {None: []}

@@ -132,7 +132,7 @@ def savings_of(profile: Profile) -> Mapping[int, float]:
 
 
 def shape_of(launch: Launch) -> str:
-    """Return the type of a launch's operator and the shapes of its inputs."""
+    """Return the type of a launch's operator and the shapes of the operator's inputs."""
     shapes = " ".join(f"{{{','.join(map(str, fact.shape))}}}" for fact in launch.operator.inputs)
     return f"{launch.operator.type} {shapes}".rstrip()
 

@@ -85,7 +85,7 @@ class ThreadUse(msgspec.Struct, frozen=True):
         return times[part] / sum(times.values()) if any(times.values()) else None
 
     def with_that_of(self, other: ThreadUse) -> ThreadUse:
-        """Return a `ThreadUse` with the sums of the times and of the tasks of two `ThreadUse`.
+        """Add up two `ThreadUse`: return one with the sums of their times and of their tasks.
 
         The tasks of two threads are added if the threads have equal numbers, even in different
         copies of the model.
@@ -323,8 +323,8 @@ class Clock(msgspec.Struct, frozen=True):
 class CpuUse(msgspec.Struct, frozen=True):
     """The use of the CPU during the timed iterations.
 
-    `process_percent` is the CPU time of the process in percent of one core. `system_percent` is the
-    use of all cores of the machine.
+    `process_percent` is the CPU time of the process in percent of one core. `system_percent` says
+    how busy all cores of the machine were, in percent of their time.
     """
 
     count: int = 0

@@ -548,7 +548,7 @@ class OutputSummary(Tensor):
 
 
 class TimeSources(Record):
-    """The source of each of the three times of a sample; empty if the time was not measured."""
+    """How each of the three times of a sample was measured; empty if the time was not measured."""
 
     end_to_end: str = ""
     host: str = ""
@@ -687,7 +687,7 @@ class Verdict(Judgement):
 
 
 class CaseResult(Record):
-    """The result of a testcase, with the worst verdict of all its runs for each output.
+    """The result of a testcase: for each output, the worst verdict of all runs of the testcase.
 
     `passed` is None if the testcase has no expected outputs.
     """
@@ -906,13 +906,13 @@ class ModelInfo(Record):
     """The content of a model file, which is read without running the model.
 
     `operators` counts operators by type, the most frequent type first. `flops` counts a
-    multiply-accumulate as two operations. `flops` is None if it depends on an unknown shape, and
-    `flops_unknown` then has the types of the operators that could not be counted, and `open_axes`
-    the axes of inputs whose sizes must be given, as `--shape` names them.
-    `activation_bytes` is the size of the results of all operators, without the model's outputs. All
-    sizes in bytes are None if a shape is unknown. `at` has the input shapes that the user asked
-    for, by the names of the inputs. If `at` is not empty, FLOPs and bytes are computed for the
-    shapes in `at`.
+    multiply-accumulate as two operations. If the number of operations depends on an unknown shape,
+    `flops` is None. In this case, `flops_unknown` has the types of the operators that could not be
+    counted, and `open_axes` has the axes of inputs whose sizes must be given, under the names that
+    `--shape` takes. `activation_bytes` is the size of the results of all operators, without the
+    model's outputs. All sizes in bytes are None if a shape is unknown. `at` has the input shapes
+    that the user asked for, by the names of the inputs. If `at` is not empty, FLOPs and bytes are
+    computed for the shapes in `at`.
     """
 
     engine: str

@@ -125,7 +125,7 @@ def columns_of(bench: BenchResult) -> Iterator[Column[VariantResult]]:
 def items_per_second(bench: BenchResult, variant: VariantResult) -> float | None:
     """Return the items per second of a variant, from the times that `lar results` compares too.
 
-    The CSV has the items per second of all iterations, like its mean.
+    In CSV, the items per second, like the mean, are computed from all iterations.
     """
     _, runs = figure_of(runs_of_variant(bench, variant))
     found = median_of_known(run.items_per_second for run in runs if run.times)

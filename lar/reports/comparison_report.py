@@ -102,8 +102,8 @@ def heading_of(line: str) -> str:
 def points_of(comparison: Comparison) -> Iterator[tuple[Cell, ...]]:
     """Yield `[depth, error, name, mark]` of each computed tensor.
 
-    An error that is not a number is None. The mark is `fault` for outputs of culprits, and
-    `differs` for other tensors that differ.
+    If an error is not finite or not known, None stands for it. The mark is `fault` for outputs of
+    culprits, and `differs` for other tensors that differ.
     """
     outputs = {(it.output.actual.key, it.output.expected.key) for it in comparison.culprits}
     for tensor in sorted(comparison.tensors, key=lambda it: it.depth):
@@ -649,7 +649,7 @@ def figure_column(title: str, name: str, *, in_text: bool = False) -> Column[Row
 
 
 def field_column(path: str) -> Column[Row]:
-    """Return a column of CSV with a field of a pair of tensors."""
+    """Return a CSV column with one field of each pair of tensors."""
 
     def value(row: Row) -> Cell:
         found: Cell | tuple[int, ...] = attrgetter(path)(row.tensor)

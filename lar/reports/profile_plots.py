@@ -52,7 +52,7 @@ def plot_iterations(
 def plot_points(
     lanes: Mapping[str, Sequence[Point]], rounds: Sequence[tuple[float, float]] = ()
 ) -> Plot:
-    """Return the plot of the points of each lane."""
+    """Return the plot of iterations; each lane (a row of the plot) has its points."""
     drawn = []
     for name, points in lanes.items():
         every = math.ceil(len(points) / MOST_ITERATIONS) or 1

@@ -444,7 +444,7 @@ def format_classes(item: ItemClasses, spec: RunSpec) -> str:
 def format_accuracy(result: RunResult) -> list[str]:
     """Return a line on how often the right class is the best, or among the best five.
 
-    If no item has a label, the line says that the labels were read as names of classes.
+    If no item has a label, the line says that the file of `--labels` was read as names of classes.
     """
     count, first, five = accuracy_of(result.items)
     if not count:

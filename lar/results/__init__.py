@@ -5,11 +5,10 @@ module also chooses the figure of a table: the kind of times that the table comp
 latency or the CPU time.
 
 A ratio of one run's latency to another run's CPU time says nothing. All runs of one table are
-therefore compared by one figure: the latency or the CPU time. The figure is the latency, if the
-latency of each run can be trusted. If the latency of a run cannot be trusted, the figure is the CPU
-time, provided that the CPU time of each run equals the latency that the run has on a quiet machine.
-If neither the latency nor the CPU time of all runs can be trusted, the table compares latencies,
-and runs whose latency cannot be trusted are not judged. Median, minimum and items per second are
+therefore compared by one figure: the latency or the CPU time. If the latency of each run can be
+trusted, the figure is the latency. Otherwise, if each run's CPU time equals the run's latency on a
+quiet machine, the figure is the CPU time. In all other cases, the table compares latencies, and lar
+gives no verdict on runs whose latency cannot be trusted. Median, minimum and items per second are
 computed from the same undisturbed iterations.
 """
 

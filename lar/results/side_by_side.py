@@ -193,7 +193,7 @@ def time_of(sitting: Sitting) -> float:
 
 
 def medians_of(runs: Sequence[Run]) -> list[float]:
-    """Return the medians of runs, without those of runs that have none."""
+    """Return the medians of those runs that have a median."""
     return [run.median for run in runs if run.median]
 
 
@@ -300,8 +300,8 @@ def find_baselines(rows: Sequence[Row], varying: Sequence[str], asked: str) -> l
 def facts_asked(asked: str, varying: Sequence[str]) -> Iterator[dict[str, str]]:
     """Yield the facts that `asked` may mean.
 
-    The text `asked` may be the value of any varying fact. The text `none` may also mean that all
-    options are empty.
+    The text `asked` may be the value of any varying fact. The text `none` may also mean that no
+    varying option is set.
     """
     for fact in varying:
         yield {fact: value_asked(asked, fact)}
@@ -321,7 +321,7 @@ def value_asked(asked: str, fact: str) -> str:
 def match(
     rows: Sequence[Row], varying: Sequence[str], asked: str, wanted: Mapping[str, str]
 ) -> list[Row | None]:
-    """Return for each row the row that has the wanted facts and agrees in all other facts.
+    """For each row, return the row with the wanted facts that agrees with it in all other facts.
 
     Raises:
         UsageError: several rows fit.
@@ -381,7 +381,7 @@ class SideBySide:
 def compare_results(
     named: Sequence[NamedResult], by: Sequence[str] = (), baseline: str = ""
 ) -> SideBySide:
-    """Return results side by side; a row stands for a name or, if `by` is given, a set of facts.
+    """Return results side by side: a row for each name or, if `by` is given, for equal facts `by`.
 
     Raises:
         UsageError: no fact has a name in `by`, or no row fits `baseline`.
@@ -452,7 +452,7 @@ def rows_of(
     facts: Sequence[dict[str, str]],
     by: Sequence[str],
 ) -> list[Row]:
-    """Return a row for the results that agree in the facts `by` or, without `by`, in the name.
+    """Return rows; the results of a row agree in the facts `by` or, without `by`, in the name.
 
     Rows come in the order of their first results.
     """

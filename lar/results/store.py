@@ -49,7 +49,7 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class ColumnType(NamedTuple):
-    """A type of column: its name in SQL, the value if unknown, and a function that checks values.
+    """A type of column: its SQL name, the value for "unknown", and a function that checks values.
 
     Another program, or damage, may leave any value in a column.
     """
@@ -154,7 +154,7 @@ class Added(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """A selection of results, which fit all conditions that are given.
+    """Conditions that select results: a result must fit all conditions that are given.
 
     `model` is a file's name or the beginning of its SHA-256. `machine` is a part of the text in the
     column `machine`, and `options` is a part of the text in the column `options`. `since` and

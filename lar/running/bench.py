@@ -265,11 +265,10 @@ class Campaign:
                 self.play_round(chunk)
 
     def group(self) -> None:
-        """Find the variant with which each variant is compared.
+        """For each variant, find the variant with which it is compared.
 
-        A variant is compared with the baseline if the inputs of both have equal shapes. If the
-        input shapes of a variant are not the baseline's, the variant is compared with the first
-        variant that has equal input shapes.
+        A variant is compared with the baseline if the inputs of both have equal shapes. Otherwise,
+        the variant is compared with the first variant whose inputs have the same shapes.
         """
         shapes: dict[Any, list[Entry]] = {}
         for entry in self.able:
@@ -332,7 +331,7 @@ class Campaign:
 
     @property
     def progress(self) -> BenchProgress:
-        """The progress of the bench."""
+        """How far the bench is."""
         undecided = [entry for entry in self.compared if not entry.decided]
         smallest = [it.difference.smallest_detectable for it in undecided if it.difference]
         known = [each for each in smallest if each is not None]

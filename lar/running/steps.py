@@ -410,7 +410,7 @@ def settle_run(make: Make, spec: RunSpec, context: RunContext, listener: Listene
 
 
 class ProfiledRun(SideListener):
-    """Passes on only the progress of a profiled run, as the plain run has reported the rest."""
+    """Passes on only the progress of the profiled run, since the plain run reports all else."""
 
     def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
         whole = count_of(result.spec.sample_count, "iteration")

@@ -444,7 +444,7 @@ class Survey:
         return (each for each in ordered if expected[each] <= limit)
 
     def helping(self, space: Combinations) -> list[str]:
-        """Return the best choice of each dimension, if this choice alone beat the plain run.
+        """Return the best choice of each dimension in which a single choice beat the plain run.
 
         The choices with the largest effects come first. A cache that a search filled is a choice
         too.
@@ -469,7 +469,7 @@ class Survey:
         ]
 
     def expect(self, candidate: Candidate) -> float:
-        """Return the expected level of a candidate, as a logarithm like `Evidence.levels`.
+        """Return a candidate's expected level, the log of its objective over the baseline's.
 
         Among the measured candidates that have only choices of `candidate`, the function finds the
         one with the most choices. The result is the level of this measured candidate, plus the

@@ -195,10 +195,11 @@ class Evidence:
         return ratios[1:], max(1, proven)
 
     def proofs_of(self, candidate: Candidate) -> list[Difference]:
-        """Return a difference from the baseline for each number of ratios at which lar judges.
+        """Return a candidate's differences from the baseline, one for each time that lar judges it.
 
-        As long as there are fewer than `FIRST_LOOK` ratios, each verdict is stricter, so that all
-        these early verdicts together have only the risk of error of one verdict.
+        lar judges at certain numbers of ratios. As long as there are fewer than `FIRST_LOOK`
+        ratios, each verdict is stricter, so that all these early verdicts together have only the
+        risk of error of one verdict.
         """
         ratios, proven = self.proof_of(candidate)
         found = (

@@ -81,7 +81,7 @@ def fail(event_file: int, error: Exception) -> None:
 def import_ahead(*task: str) -> None:
     """Import NumPy, and the modules that a task needs.
 
-    `task` has the names of a task, an engine and a driver, or is empty.
+    `task` has three names (of a task, an engine and a driver), or is empty.
 
     This function ignores errors, since the worker imports the modules again later, and then reports
     the error.

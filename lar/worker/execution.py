@@ -371,7 +371,7 @@ class Copies:
         return self.timed(load)
 
     def prepare(self, arrays: Mapping[str, Any], name: str = "prepare") -> float:
-        """Feed all copies with the same inputs, and return the seconds.
+        """Feed all copies with the same inputs, and return the seconds that this took.
 
         `name` is the name of this phase in a profile.
         """

@@ -403,7 +403,7 @@ def keep_engines(driver: LiteDriver, path: str) -> None:
 
 
 def engines_copy(driver: LiteDriver) -> Path:
-    """Return the path of MegEngine's own copy of the cache of TensorRT's engines."""
+    """Return the path at which MegEngine itself keeps the cache of TensorRT's engines."""
     return Path(driver.context.work_folder) / "tensorrt.cache"
 
 

@@ -85,8 +85,8 @@ def alignments_of(
 ) -> list[Alignment]:
     """Return the alignments of a clock for a profile, one for each offset in `fits`.
 
-    The name of an alignment contains the first iteration for which the alignment is valid, except
-    for the first alignment.
+    The first alignment has the name of the clock's domain. The names of later alignments also
+    contain the first iteration for which the alignment is valid.
     """
     titles = [Step(iterations[fit.first].number, 0, 0).title for fit in fits]
     names = [domain, *(f"{domain} from {title}" for title in titles[1:])]
@@ -133,7 +133,7 @@ def host_window(iteration: Iteration) -> Interval | None:
 def window_of(begin_ns: int, end_ns: int, times: Sequence[Interval]) -> Interval | None:
     """Return a lower and an upper bound of the offset between MegEngine's clock and lar's clock.
 
-    MegEngine has reported the `times`, which lie between `begin_ns` and `end_ns` on lar's clock.
+    The `times` are on MegEngine's clock. On lar's clock, they lie between `begin_ns` and `end_ns`.
 
     The lower bound is `begin_ns` minus the first of the `times`. The upper bound is `end_ns` minus
     the last of the `times`.

@@ -71,8 +71,8 @@ def dump_tensors(driver: LiteDriver, _: object) -> None:
 def keep_operators(driver: LiteDriver, place: Path) -> None:
     """Write the engine's facts about operators into a file after the first iteration.
 
-    The facts about operators do not change between iterations. Other builds of MegEngine than the
-    known build do not provide the facts.
+    The facts about operators do not change between iterations. If lar does not know the build of
+    MegEngine, it cannot read the facts, and writes nothing.
     """
     read_profile = attach_profiler(driver.network)
     if read_profile is None:

@@ -232,7 +232,7 @@ def threads_of(raw: RawProfile) -> dict[int, str]:
 
 
 def node_of(name: str) -> str:
-    """Return the short name of a computing node.
+    """Return the short name of a computing node (MegEngine's word for a device with a stream).
 
     The short name of `CompNode("cpu0:0" from "cpu0:0")` is `cpu0:0`.
     """
@@ -478,7 +478,7 @@ def asked_profile(driver: LiteDriver | GraphDriver) -> Option[str]:
 
 
 class ProfileClock:
-    """Measures how long lite writes its profile in each wait."""
+    """Measures how much longer a wait takes because lite writes its profile during the wait."""
 
     def __init__(self, driver: LiteDriver) -> None:
         from megenginelite.network import LiteFinishCallback

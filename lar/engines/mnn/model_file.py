@@ -126,7 +126,8 @@ def files_beside(path: Path) -> tuple[str, ...]:
     """Return the name of the separate weight file, if the converter has written such a file.
 
     Raises:
-        UsageError: the file is damaged, or an operator names a file, which MNN would read anywhere.
+        UsageError: the file is damaged, or an operator names a file, which MNN would read from any
+        folder.
     """
     try:
         named = next(filter(None, (each.text(7) for each in operators_in(root_of(path)))), "")

@@ -292,10 +292,11 @@ class OptimizedGraph:
 def unfilled(
     graph: Message, plain: Message
 ) -> tuple[dict[str, Message | None], dict[str, tuple[int, ...]], dict[str, int | None]]:
-    """Return original convolutions, shapes of weights, and numbers of channels of tensors.
+    """Return original convolutions, the shapes of their weights, and the channels of tensors.
 
-    All three describe the model before ONNX Runtime added channels to fill blocks. The original
-    convolutions are stored by the names of the nodes that ONNX Runtime made of them.
+    ONNX Runtime adds channels to fill blocks; the added channels are not in these shapes and
+    numbers. The first result maps the name of each node that ONNX Runtime made of a convolution to
+    the original convolution.
 
     A convolution in the blocked layout is named after the output of the original convolution, or
     after the output of an operator that was fused into the convolution. After the convolution, no

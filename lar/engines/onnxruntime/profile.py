@@ -291,8 +291,8 @@ def facts_in(raw: msgspec.Raw) -> tuple[TensorFact, ...]:
 def module_of(name: str, known: Mapping[str, Any], main: Message | None = None) -> str:
     """Return the path of a node's layer, from the names of the node, its weights and outputs.
 
-    `main` is the convolution of which the engine made the node. Its names are used first, since the
-    engine names a node after the output of the last operator that it fused into the node.
+    `main` is the convolution of which the engine made the node. The names of `main` are used first,
+    since the engine names a node after the output of the last operator that it fused into the node.
     """
     if main and (path := module_of(main.name, {"weights": main.input[1:]})):
         return path

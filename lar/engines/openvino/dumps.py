@@ -100,8 +100,8 @@ class TakenTensors:
         same way as the run. If `apart` is true, the model is cut into parts at each of the tensors.
 
         Returns:
-            Those tensors that may have caused a difference, since they are inputs of operators that
-            are executed differently than in the run.
+            Inputs of operators that the engine now executes in another way than in the run; these
+            inputs may have caused the difference.
         """
         at = [it for it in outputs if it in self.near] if apart else []
         if not outputs or (apart and not at):
@@ -141,7 +141,7 @@ class TakenTensors:
     def run(
         self, compiled: Any, outputs: Sequence[Any], fed: Mapping[Any, Array] = MappingProxyType({})
     ) -> dict[Any, Array]:
-        """Return the values of `outputs`, a model's first results, for the inputs and `fed`."""
+        """Run a model on the inputs and `fed`; return `outputs`, which are its first results."""
         tensors = map(self.driver.tensor_of, self.driver.model.inputs)
         others = map(self.driver.openvino.Tensor, fed.values())
         given = zip(outputs, self.driver.compute(compiled, (*tensors, *others)), strict=False)

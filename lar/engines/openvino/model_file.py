@@ -1,11 +1,11 @@
 """The graph that a compiled model executes, and the part of the model that each node computes.
 
 For each node of the executed graph, OpenVINO reports the names of the model's operators in the node
-(`originalLayersNames`), the node's kernel and the node's layout. The outputs of a node are the
-outputs of the last of the operators in the node. If an operator outside the node reads the output
-of an earlier operator in the node, the output of the earlier operator is an output of the node too.
-A region is the set of the model's operators that compute the outputs of one node from the outputs
-of other nodes. Dumps and profiles show a region as one operator.
+(`originalLayersNames`), the node's kernel and the node's layout. A node has the outputs of the last
+operator in it. If an operator outside the node reads the output of an earlier operator in the node,
+the output of the earlier operator is an output of the node too. A region is the set of the model's
+operators that compute the outputs of one node from the outputs of other nodes. Dumps and profiles
+show a region as one operator.
 """
 
 from __future__ import annotations
@@ -162,9 +162,10 @@ class ExecutedGraph:
         }
 
     def with_last_move(self, node: ExecutedNode, named: Container[str]) -> ExecutedNode:
-        """Return a node; in place of an output, the operator before it if no node has that one.
+        """Return a node; some outputs are replaced by the operator before the output.
 
-        OpenVINO does not execute a last Transpose if only the strides of the output change.
+        An output is replaced if no node has the operator before it. OpenVINO does not execute a
+        last Transpose if only the strides of the output change.
         """
         result = self.by_name.get(node.name) if node.type == "Output" else None
         last = result.input_value(0).get_node() if result else None
@@ -239,7 +240,7 @@ class ExecutedGraph:
         return self.regions_between({*self.outputs})
 
     def regions_between(self, ends: Container[Any]) -> list[Region]:
-        """Return the regions between the tensors `ends`.
+        """Return the regions of a model that is cut at the tensors `ends`.
 
         If no output of a node is in `ends`, the node belongs to the regions of later nodes.
         """

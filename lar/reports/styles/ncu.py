@@ -91,7 +91,7 @@ def size_of(extent: tuple[int, int, int] | None) -> int | None:
 
 
 def thread_share(part: ThreadPart) -> Callable[[Shown], Any]:
-    """Return a function that gets a part of the calling thread's time, or None if it is unknown."""
+    """Return a function that returns the share of `part` in the calling thread's time, if known."""
     return lambda it: it.threads and it.threads.share_of(part)
 
 

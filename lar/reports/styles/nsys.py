@@ -67,7 +67,7 @@ SORTS: Mapping[str, Callable[[Row], Any]] = {
 def rows_of(events: Sequence[Event], matches: Callable[[Event], bool]) -> list[Row]:
     """Return the matching events grouped by name; rows keep the order of their first events.
 
-    Shares are of all events.
+    A share is the part of a row in the total of all events, including events that do not match.
     """
     groups = group_by(filter(matches, events), lambda event: event.name)
     times = {name: totals_of(event.value for event in own) for name, own in groups.items()}

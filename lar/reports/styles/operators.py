@@ -106,7 +106,7 @@ def describe_balance(profile: Profile) -> str:
 
 
 def describe_dispatches(profile: Profile) -> str:
-    """Return a warning if only the host's times of a device's operators are known; else empty."""
+    """Return a warning if a device's operators have only times of the host; else an empty text."""
     if not profile.facts.dispatch_only:
         return ""
     return (

@@ -190,10 +190,10 @@ THREAD = Column[TimeRow]("Thread", lambda row: row.thread, in_text=False)
 
 
 def times_column(run: TimedRun, side: Side) -> Column[TimeRow]:
-    """Return the column of the times on one side; each cell has five parts.
+    """Return the column of the times on one side (CPU or GPU); each cell has five parts.
 
-    In CSV and JSON, each part of the cell has its own column. A narrow screen keeps the side on
-    which operators compute.
+    In CSV and JSON, each part of the cell has its own column. If the screen is too narrow for both
+    sides, it shows the side on which operators compute.
     """
 
     def part(title: str, figure: Figure) -> Column[TimeRow]:
@@ -430,7 +430,7 @@ def model_rows(run: TimedRun) -> list[TimeRow]:
 
 
 def profiling_row(run: TimedRun) -> list[TimeRow]:
-    """Return the row of the cost of profiling; it has no ratio, since steps exclude this cost."""
+    """Return the row of the cost of profiling, without a ratio, since steps exclude this cost."""
     costs_ns = [ns for ns in run.lost_ns(PROFILING).values() if ns]
     return [TimeRow(PROFILING, len(costs_ns), totals_of(costs_ns))] if costs_ns else []
 
@@ -759,8 +759,8 @@ def cut_name(row: TimeRow) -> str:
 def rows_of_block(run: TimedRun, places: Sequence[int]) -> list[TimeRow]:
     """Return the sorted rows of the operators that match the filter, with the rows below them.
 
-    `places` has the indices of the executions to count. Ratios are relative to all operators, even
-    if an operator does not match the filter.
+    `places` has the indices of the executions to count. Ratios are relative to the time of all
+    operators, including those that the filter leaves out.
     """
     profile, by_name = run.profile, run.options.get("group_by") == "name"
     host_ns, disturbed = self_host_times_of(profile), disturbed_executions(profile)
