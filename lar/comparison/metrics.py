@@ -227,7 +227,7 @@ class PairOfBlocks:
         """Count NaN and infinite elements; return wider copies with zeros for these elements.
 
         The third array of the result marks the places where one side has a NaN or an infinite
-        element, and the other side does not have the same value.
+        element, and the other side has a different value.
         """
         for side, block in enumerate((actual, expected)):
             self.nans[side] += int(np.count_nonzero(np.isnan(block)))

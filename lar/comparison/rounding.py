@@ -136,7 +136,7 @@ class Explained(NamedTuple):
     ) -> bool:
         """Return whether rounding explains a tensor's error, given the errors of its inputs.
 
-        `worst_channel` returns the largest error of a channel of the tensor.
+        `worst_channel` returns the error of the tensor's worst channel.
         """
         if figures.nonfinite_mismatches:
             return False
@@ -312,7 +312,7 @@ class Rounding:
         return weights or {(int(what[0]), ()) for what, _ in packed if "weights" in what}
 
     def bits_behind(self, side: int, key: str) -> int:
-        """Return the bits of a dequantised constant's integers, of which a dump knows no scales.
+        """Return the bits of a dequantised constant's integers if the dump lacks their scales.
 
         The result is 0 for other constants.
         """
@@ -429,8 +429,8 @@ def inherited(
     """Return the error that a tensor gets from the errors of its inputs.
 
     `scale` is the root mean square of the tensor. If an input differs by more than rounding
-    explains, only the explained part of its error is passed on, without growth. If the whole error
-    were passed on, a fault would excuse the errors of later operators.
+    explains, only the part that rounding explains is passed on, and this part is not multiplied by
+    `growth`. If the whole error were passed on, a fault would excuse the errors of later operators.
     """
     errors, failed = [], [0.0]
     for source, figures in ((it, it.figures) for it in sources if it.figures):

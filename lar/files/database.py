@@ -63,8 +63,9 @@ def refuse_no_database(place: str, flag: str) -> None:
 def check_journals(place: str) -> None:
     """Refuse files beside a database that no store of lar leaves.
 
-    SQLite opens these files by itself. It would wait for a pipe for ever. At the end of a journal
-    may be the name of a file, which SQLite would delete (https://www.sqlite.org/fileformat2.html).
+    SQLite opens these files by itself. If such a file were a pipe, SQLite would wait for ever. At
+    the end of a journal may be the name of a file, which SQLite would delete
+    (https://www.sqlite.org/fileformat2.html).
 
     Raises:
         UsageError: a file is not a regular file, or is a journal that names another file.

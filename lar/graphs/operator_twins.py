@@ -279,7 +279,7 @@ def end_clearly(*nodes: Node) -> bool:
 
 
 def has_no_bias(node: Node) -> bool:
-    """Return whether a convolution or a product has no bias, not even in the operator after it.
+    """Return whether a convolution or a product has no bias, and no operator after it adds a bias.
 
     Engines may fold a bias into the operator that follows.
     """

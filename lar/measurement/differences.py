@@ -59,8 +59,8 @@ class Ratios(NamedTuple):
     """For each round, the logarithm of each ratio of two neighbouring turns' times.
 
     A ratio is the variant's time divided by the baseline's time. If `are_calm`, the ratios come
-    from undisturbed iterations only. `least` has a second value for each ratio: the ratio after the
-    time is subtracted that the slower side may have lost to other work. The values in `least` are
+    from undisturbed iterations only. `least` has a second value for each ratio, for which the time
+    that the slower side may have lost to other work is subtracted. So the values in `least` are
     nearer to 0 than the values in `rounds`.
     """
 

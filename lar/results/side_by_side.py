@@ -95,8 +95,8 @@ def check_kind(
 ) -> Check:
     """Compare new runs of one kind with runs of the baseline.
 
-    `others` has further stored runs of this kind, by tag, which show how much sittings (groups of
-    runs made within minutes) usually differ.
+    `others` has further stored runs of this kind, by tag. These runs show how much sittings (groups
+    of runs made within minutes) usually differ.
     """
     sides = [new, baseline, *others.values()]
     figure, runs = figure_of([result for side in sides for result in side])

@@ -715,7 +715,7 @@ def compare_several(runs: SideRuns) -> ComparisonOfSides:
 def compare_pair(
     runs: SideRuns, dumps: Sequence[Dump], numbers: tuple[int, int], asked: Asked
 ) -> Comparison:
-    """Compare the two dumps whose indexes in `dumps` are in `numbers`.
+    """Compare two dumps; `numbers` has their indexes in `dumps`.
 
     The dump with the reference values comes after the dumps of the sides.
     """

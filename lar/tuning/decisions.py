@@ -352,7 +352,7 @@ class Survey:
         return is_fine or found.processes >= MOST_LOOKS
 
     def round_of(self, picked: Sequence[Candidate], most_rivals: int) -> Step:
-        """Return a round of the plain run, the best so far, new candidates and rivals."""
+        """Return a round: the plain run, the best candidate so far, new candidates and rivals."""
         best = [self.best] if self.best != BASELINE else []
         rivals = self.rivals()[:most_rivals] if most_rivals else []
         room = MOST_BESIDE - len(best) - len(rivals)
@@ -472,8 +472,8 @@ class Survey:
         """Return the expected level of a candidate, as a logarithm like `Evidence.levels`.
 
         Among the measured candidates that have only choices of `candidate`, the function finds the
-        one with the most choices. The result is the level of this measured candidate, plus the
-        effects of the choices that only `candidate` has.
+        candidate with the most choices. The result is the level of this measured candidate, plus
+        the effects of the choices that only `candidate` has.
         """
         levels, effects = self.evidence.levels, self.effects[candidate.model]
         choices = set(candidate.choices)

@@ -211,7 +211,7 @@ class ExecutedGraph:
         owners = {operator: node for node, each in self.computing.items() for operator in each}
 
         def is_given(output: Any, node: ExecutedNode) -> bool:
-            """Return whether an output of a node's operator is an output of the node.
+            """Return whether an output of an operator in the node is an output of the node too.
 
             An operator's output is an output of the node if an operator outside the node reads this
             output, or if it is an output of the model. An output of the node's last operator is an

@@ -2,8 +2,8 @@
 
 Nsight Compute reads hardware counters. The style `ncu` reads no counters: it computes the work of
 operators from their shapes, and divides this work by the operators' time. The throughput is in
-percent of this machine's measured peak. The names of this style's metrics differ from those of
-Nsight Compute. The names of Nsight Compute's counters are accepted, but have no values.
+percent of this machine's measured peak. The names of this style's metrics are not the names that
+Nsight Compute uses. The names of Nsight Compute's counters are accepted, but have no values.
 """
 
 from __future__ import annotations

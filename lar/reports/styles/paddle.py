@@ -562,7 +562,7 @@ class StepCost(NamedTuple):
 
 
 def costs_of(run: TimedRun) -> list[StepCost]:
-    """Return the cost of each timed step, which includes reading input, and excludes profiling."""
+    """Return the cost of each timed step: its time with reading input, but without profiling."""
     spans = [span for span in run.profile.spans_of("phase") if span.name == "dataloader"]
     reading, batch = group_by(spans, lambda span: span.step), run.profile.facts.batch or 1
     costs = []
