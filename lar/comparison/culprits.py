@@ -67,7 +67,7 @@ class Operators(Protocol):
         """
 
     def compute(self, output: DumpedTensor, values: Mapping[str, Array]) -> Array:
-        """Compute a tensor from the values of other tensors, which `values` has by name.
+        """Compute a tensor from the values of other tensors; `values` has them by name.
 
         All arrays are in the form in which the dump stores them.
 

@@ -133,7 +133,7 @@ class LazyModule:
 
 
 def add_lazy_modules(names: dict[str, Any]) -> None:
-    """Add a `LazyModule` for each of an engine's modules to `names`, the table's globals.
+    """Add a `LazyModule` for each module of an engine to `names`, the option table's globals.
 
     Lazy modules let lar start faster, since the option table is read for every command line, but
     the other modules of an engine import the engine, which is slow. The type checker sees the real

@@ -298,7 +298,7 @@ class Model(NamedTuple):
     """A model of the spectrum of samples.
 
     `spectrum` is the power at the lowest frequencies. `variance` is the variance of the mean in
-    this model, which is 1 for independent samples. `logarithm` is a constant of the model: the
+    this model; for independent samples, it is 1. `logarithm` is a constant of the model: the
     logarithm of its weight times its likelihood, for a series with the power 0 at all frequencies.
     """
 

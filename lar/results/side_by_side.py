@@ -502,6 +502,6 @@ def compare_rows(rows: Sequence[Row], baselines: Sequence[Row | None]) -> list[R
 
 
 def is_apart(row: Row, base: Row) -> bool:
-    """Return whether two rows of one machine were run one after the other."""
+    """Return whether two rows are of one machine, and were run one after the other."""
     same = row.facts["machine"] == base.facts["machine"]
     return same and not are_in_turns(row.timed, base.timed)

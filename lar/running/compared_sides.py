@@ -60,7 +60,7 @@ MakeOn: TypeAlias = Callable[[RunSpec, RunContext, str], RunResult]
 
 
 class ModelRun(ShortRecord):
-    """A side that is a model, with the options of its run by key.
+    """A side that is a model, with the options of its run, by option key.
 
     A model with testcases brings its own inputs. If the model has several testcases, only one
     testcase is compared. `label` names the scheduler's worker that runs the model.

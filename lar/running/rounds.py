@@ -261,7 +261,7 @@ class Rounds:
         """Return the members that are not too slow to be measured.
 
         Members of unknown speed make a few iterations first. A member that is too slow gets only
-        one turn, which has its fastest iterations.
+        one turn, which consists of the fastest of these iterations.
         """
         new = [member for member in members if not member.seconds]
         looks = {it: turn for it in new if (turn := self.take(it, FIRST_CYCLE, 1, 2))}

@@ -501,7 +501,7 @@ class Survey:
         """Return the step of an engine's search for algorithms, or None if no search pays off.
 
         A search pays off if it fits into the time left, and if its expected gain would make the
-        candidate faster than the best.
+        candidate faster than the best candidate so far.
         """
         for candidate in self.worth_searching():
             seconds = self.search_seconds(candidate)

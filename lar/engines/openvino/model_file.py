@@ -176,9 +176,9 @@ class ExecutedGraph:
     def with_own_names(self, nodes: Sequence[ExecutedNode]) -> list[ExecutedNode]:
         """Return nodes with the names that operators have in the model.
 
-        If OpenVINO converts an output to another type, OpenVINO adds a node for the conversion. The
-        added node gets the name of the operator that computes the output, and the node that
-        computes the output gets a longer name.
+        If OpenVINO converts an output to another type, OpenVINO adds a node for the conversion.
+        OpenVINO gives the operator's name to the added node, and a longer name to the node that
+        computes the output.
         """
         seen = {name for node in nodes for name in node.origins}
 

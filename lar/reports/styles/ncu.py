@@ -250,7 +250,7 @@ def shown_rows(profile: Profile, rows: Iterable[Row]) -> Iterator[Shown]:
 
 
 def chosen_metrics(figures: Sequence[Figure], names: Sequence[str]) -> list[Figure]:
-    """Return the metrics with these `names`, in the order of `names`; by default, all with a `key`.
+    """Return the metrics with these `names`, in this order; by default, all metrics with a `key`.
 
     Raises:
         UsageError: no metric has one of the names.
