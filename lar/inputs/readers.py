@@ -274,7 +274,7 @@ def _read_members(archive: ZipFile, size: int, path: str, wanted: str) -> tuple[
 
 
 def _read_array(stream: Any, size: int, where: str) -> Array:
-    """Read the header and data of a .npy; the array may be a view with any strides and byte order."""
+    """Read the header and data of a .npy; the array may be a view of any memory or byte order."""
     try:
         start = stream.read(8)
         length = stream.read(2 if start[6:7] == b"\1" else 4)
