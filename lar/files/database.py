@@ -162,7 +162,7 @@ class Database:
         `make` creates the tables, or updates the tables of an older schema.
 
         Raises:
-            UsageError: the file is no store, or a newer lar wrote the file.
+            UsageError: the file is not a store, or a newer lar wrote the file.
         """
         with explained(self.path):
             if self._version(schema) == schema:
@@ -177,7 +177,7 @@ class Database:
         """Return the version of the schema; 0 for an empty file.
 
         Raises:
-            UsageError: the file is no store, or a newer lar wrote the file.
+            UsageError: the file is not a store, or a newer lar wrote the file.
         """
         refusal, execute = partial(UsageError, subject=self.path), self._connection.execute
         version, application = (

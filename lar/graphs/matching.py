@@ -499,7 +499,7 @@ class Matching:
                     self.add(one, other)
 
     def match_results(self) -> None:
-        """Match two tensors if the same twins are computed from both, and from no other tensors.
+        """Match two tensors if the same twins are computed from both, but not from other tensors.
 
         The two tensors may come from different operators if they are computed from the same twins,
         or have the same values.

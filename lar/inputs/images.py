@@ -218,7 +218,7 @@ def flags_of(settings: ImageSettings) -> list[str]:
 
 
 def takes_settings(loaded: Loaded, info: TensorInfo) -> bool:
-    """Return whether image settings can apply to an array that comes from no image file."""
+    """Return whether image settings can apply to an array that does not come from an image file."""
     return loaded.kind == "tensor" and loaded.array.ndim in (3, 4) and len(info.shape) == 4
 
 

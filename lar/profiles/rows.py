@@ -117,7 +117,7 @@ def rows_of(
 
 @keep_with_profile
 def known_operators(profile: Profile) -> list[Row]:
-    """Return the rows of operators, without kernels that belong to no operator."""
+    """Return the rows of operators; leave out kernels without an operator."""
     return [row for row in rows_of(profile) if row.operators]
 
 

@@ -348,7 +348,7 @@ def has(row: Row, wanted: Mapping[str, str]) -> bool:
 
 
 def no_row(asked: str, rows: Sequence[Row], varying: Sequence[str]) -> UsageError:
-    """Return the error for a baseline that fits no row; its hint lists the rows."""
+    """Return the error for a baseline that does not fit any row; the hint lists the rows."""
     names = [row.name for row in rows]
     near = nearest_spelling(asked, names)
     values = dict.fromkeys(row.facts[fact] for row in rows for fact in varying if row.facts[fact])

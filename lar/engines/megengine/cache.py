@@ -493,7 +493,7 @@ def prefer_winograd(cache: AlgorithmCache) -> AlgorithmCache:
 
 
 def without_winograd(cache: AlgorithmCache) -> AlgorithmCache:
-    """Return the cache without winograd algorithms, unless an operator has no other algorithm."""
+    """Return the cache without winograd algorithms; operators that have only these keep them."""
     return with_best(cache, is_direct, keeps=is_direct)
 
 

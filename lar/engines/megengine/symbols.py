@@ -112,7 +112,7 @@ def pointer_at(address: int) -> int:
 
 
 def graph_class(flag: str) -> int:
-    """Return the address of the virtual functions of the class of all graphs.
+    """Return the address of the virtual function table of the C++ class of graphs.
 
     The memory of each graph object begins with the returned address.
 

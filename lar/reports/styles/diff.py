@@ -1,9 +1,9 @@
 """The style `diff`: compares the iterations and operators of two commands by pairs of profiles.
 
-Operators of A and B that compute the same values are joined. An operator that was joined with no
-operator of the other side belongs to A alone or to B alone. The time of an operator excludes the
-operators inside it. It is scaled to an iteration without the profiler, if the cost of profiling is
-known for all profiles.
+Operators of A and B that compute the same values are joined. An operator without a partner on the
+other side belongs to A alone or to B alone. The time of an operator excludes the operators inside
+it. It is scaled to an iteration without the profiler, if the cost of profiling is known for all
+profiles.
 """
 
 from __future__ import annotations
