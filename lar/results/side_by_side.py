@@ -409,7 +409,7 @@ def order_of(name: str) -> tuple[int, str]:
 def facts_of_all(named: Sequence[NamedResult]) -> list[dict[str, str]]:
     """Return the facts of each result, under the same names, in the order of the columns.
 
-    Two models of one name are distinguished by the beginning of their hashes.
+    Two models with the same name are distinguished by the beginning of their hashes.
     """
     facts = [facts_of(each.result, each.given_name) for each in named]
     names = sorted({name for its in facts for name in its}, key=order_of)
