@@ -225,7 +225,7 @@ def is_nearly_used(limit: int) -> bool:
 def printable(text: str, kept: str = "") -> str:
     """Return a text with an escape, such as `\\u001b`, for each character that is not printable.
 
-    The characters in `kept` are not escaped. The escapes are those of JSON, so that a JSON text
+    The characters in `kept` are not escaped. The escapes are JSON's escapes, so that a JSON text
     keeps its meaning.
     """
     if text.isprintable():

@@ -238,7 +238,7 @@ class Parser(argparse.ArgumentParser):
             raise
 
     def find_unknown(self, words: Iterable[str]) -> Iterator[str]:
-        """Yield the unknown flags in a command line, up to words that another parser parses."""
+        """Yield the unknown flags in a command line; stop at words that another parser parses."""
         known = self._option_string_actions
         for before, word in pairwise(["", *takewhile("--".__ne__, words)]):
             if before in known and known[before].nargs is None:

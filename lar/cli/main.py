@@ -170,9 +170,9 @@ def command_of(words: list[str]) -> tuple[str, list[str]]:
 
 
 def refuse_unknown(word: str, words: list[str], parser: Parser, command: ModuleType) -> NoReturn:
-    """Refuse one of the words of a command line, which the command does not accept.
+    """Refuse a word of a command line that the command does not accept.
 
-    The hint names a similar flag, or what takes the word.
+    The hint names a similar flag, or a command that accepts the word.
 
     Raises:
         UsageError: always.
@@ -222,7 +222,7 @@ def print_traceback(detail: str = "") -> None:
 
 
 class StandardOutput(io.FileIO):
-    """Standard output whose errors contain its name, unlike the errors of files."""
+    """Standard output that adds its name to the error of a failed write."""
 
     def write(self, data: Any) -> int:
         try:

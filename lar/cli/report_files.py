@@ -42,7 +42,7 @@ class ReportFiles:
 
     @property
     def console(self) -> TextIO:
-        """The stream for lines that belong to no report.
+        """The stream for lines that do not belong to a report.
 
         The stream is standard error if a report goes to standard output, else standard output.
         """

@@ -54,7 +54,7 @@ def width_of(stream: Stream) -> int | None:
 
 
 def parse_columns(text: str) -> int | None:
-    """Return the width in the variable COLUMNS, or None if the text is no number above 0."""
+    """Return the width in the variable COLUMNS, or None if it is not a number above 0."""
     return int(text) or None if text.isascii() and text.isdigit() and len(text) <= 6 else None
 
 

@@ -142,7 +142,7 @@ def find_unmatched(paired: Paired) -> Iterator[UnmatchedTensor]:
 
 
 def describe_moved(node: Node, paired: Paired) -> str:
-    """Say in words of which tensor a node holds a moved copy; empty if the node is no copy.
+    """Say in words which tensor's data a moved copy holds; empty for a tensor that is not a copy.
 
     If several operators make a copy, the tensors between the original and the copy are described
     too.

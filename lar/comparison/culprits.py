@@ -67,7 +67,7 @@ class Operators(Protocol):
         """
 
     def compute(self, output: DumpedTensor, values: Mapping[str, Array]) -> Array:
-        """Compute a tensor from the values of other tensors, which `values` has by name.
+        """Compute a tensor from the values of other tensors; `values` has them by name.
 
         All arrays are in the form in which the dump stores them.
 
@@ -169,7 +169,8 @@ class Prover:
         The operators of a side get the inputs that the dump of this side holds.
 
         Raises:
-            LarError: the operators of a side give another output, or cannot be run.
+            LarError: the operators of a side give an output that is not in its dump, or cannot be
+                run.
         """
         for side, node in enumerate(pair[:2]):
             operators, tensor = self.operators(side), tensor_of(node)
@@ -592,6 +593,6 @@ def add_blame(blames: list[Blame], blame: Blame) -> None:
 
 
 def shared(nodes: Iterable[Node], others: Iterable[Node]) -> tuple[Node, ...]:
-    """Return those of `nodes` whose operator is also the operator of a node in `others`."""
+    """Return those of `nodes` that have the same operator as a node in `others`."""
     operators = [node.operator for node in others]
     return tuple(node for node in nodes if any(node.operator is each for each in operators))

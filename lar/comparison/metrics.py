@@ -227,7 +227,7 @@ class PairOfBlocks:
         """Count NaN and infinite elements; return wider copies with zeros for these elements.
 
         The third array of the result marks the places where one side has a NaN or an infinite
-        element, and the other side does not have the same value.
+        element, and the other side has a different value.
         """
         for side, block in enumerate((actual, expected)):
             self.nans[side] += int(np.count_nonzero(np.isnan(block)))
@@ -294,7 +294,7 @@ class PairOfBlocks:
         return self.bounds
 
     def element(self, found: Array) -> Element:
-        """Return the element of this block at the index of the largest value of an array."""
+        """Return this block's element at the index where the array `found` is largest."""
         place = int(found.argmax())
         index = map(int, np.unravel_index(self.start + place, self.shape))
         actual, expected = (str(side[place]) for side in self.raw)
@@ -433,7 +433,7 @@ def size_of(elements: Elements) -> Size:
 
 
 def add_up(elements: Elements, fill: float) -> tuple[Any, int, bool]:
-    """Return the sum of squares, and the number, of the finite elements that are not fills.
+    """Return the sum of squares of the finite elements that are not fills, and their number.
 
     A fill is a number, such as -1e9, whose absolute value is at least `fill` (see `Size`).
 

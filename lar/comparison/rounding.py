@@ -1,8 +1,8 @@
 """Computes the largest difference between two tensors that rounding can explain.
 
 An operator adds its own rounding error to the errors of its inputs. The operator's own rounding
-error depends on the coarser type of the two sides. A floating-point type has the relative rounding
-u, and a quantised type has the step s.
+error depends on the coarser of the two sides' types. A floating-point type has the relative
+rounding u, and a quantised type has the step s.
 
 If an output is stored in a type with the relative rounding u, the error of each element is u times
 this element. If an output is stored in a quantised type with the step s, the error of an element is
@@ -136,7 +136,7 @@ class Explained(NamedTuple):
     ) -> bool:
         """Return whether rounding explains a tensor's error, given the errors of its inputs.
 
-        `worst_channel` returns the largest error of a channel of the tensor.
+        `worst_channel` returns the error of the tensor's worst channel.
         """
         if figures.nonfinite_mismatches:
             return False
@@ -220,7 +220,7 @@ class Rounding:
     def explain(
         self, pair: Pair, sources: Sequence[TensorComparison], size: Size, _: Elements
     ) -> Explained | None:
-        """Return the largest difference between the two tensors of a pair that rounding explains.
+        """Return the largest difference that rounding explains between the two tensors of a pair.
 
         The result is None if all types are as fine as float32. `size` is the `Size` of the expected
         tensor.
@@ -279,8 +279,8 @@ class Rounding:
         """Return whether both sides round in the same way between a pair and its sources.
 
         The result is true if the weights of both sides have equal scales, and the tensors between
-        the pair and its sources have equal steps. The steps of the sources themselves are not
-        compared.
+        the pair and its sources have equal quantisation steps. The steps of the sources themselves
+        are not compared.
         """
         sides = 0, 1
         regions = [region_of(node, self.by_node) for node in pair[:2]]
@@ -312,7 +312,7 @@ class Rounding:
         return weights or {(int(what[0]), ()) for what, _ in packed if "weights" in what}
 
     def bits_behind(self, side: int, key: str) -> int:
-        """Return the bits of a dequantised constant's integers, of which a dump knows no scales.
+        """Return the bits of a dequantised constant's integers if the dump lacks their scales.
 
         The result is 0 for other constants.
         """
@@ -325,7 +325,7 @@ class Rounding:
     def explain_constant(
         self, pair: ConstantPair, size: Size, elements: Elements
     ) -> Explained | None:
-        """Return the largest difference between two constants that rounding explains.
+        """Return the largest difference that rounding explains between two constants.
 
         The result is None if neither constant has a coarse type.
         """
@@ -429,8 +429,8 @@ def inherited(
     """Return the error that a tensor gets from the errors of its inputs.
 
     `scale` is the root mean square of the tensor. If an input differs by more than rounding
-    explains, only the explained part of its error is passed on, without growth. If the whole error
-    were passed on, a fault would excuse the errors of later operators.
+    explains, only the part that rounding explains is passed on, and this part is not multiplied by
+    `growth`. If the whole error were passed on, a fault would excuse the errors of later operators.
     """
     errors, failed = [], [0.0]
     for source, figures in ((it, it.figures) for it in sources if it.figures):

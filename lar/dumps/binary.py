@@ -175,7 +175,7 @@ def parse_inputs(text: str) -> tuple[Variable, ...] | None:
 
 @lru_cache(maxsize=4096)  # most variables occur again as inputs
 def parse_variable(text: str) -> Variable | None:
-    """Parse a variable; return None if the text is no variable, or several variables."""
+    """Parse a variable; return None if the text is not one variable."""
     head = HEAD.match(text)
     tail = TAIL.fullmatch(text, max(text.rfind(", slot:"), 0))
     if head is None or tail is None or tail.start() < head.end():

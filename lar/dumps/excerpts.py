@@ -8,7 +8,7 @@ A text dump has a block for each variable, as in this example:
      val: [1, 3, 5, 7]min=1 max=7 mean=4 l2=4.58 sd=2.58 s
 
 A block shows at most five values, and `...` in place of further values. Values are in the format
-%.4g, statistics in the format %.3g. Lines that belong to no block are skipped.
+%.4g, statistics in the format %.3g. Lines outside of blocks are skipped.
 
 An excerpt is an array of float64: minimum, maximum, mean, root mean square, standard deviation,
 then the first values in their stored order. If a dump of whole tensors is compared with a text

@@ -39,7 +39,7 @@ NEW_FILE = "FILE"
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A choice of settings, and the figures of a profile for which lar suggests this choice."""
+    """A choice of settings, and the figures of a profile that suggest this choice."""
 
     choice: Choice
     why: str

@@ -216,9 +216,9 @@ class Operator:
 
     @property
     def is_within_spread(self) -> bool:
-        """Whether the ranges of times of all chosen algorithms overlap.
+        """Whether the time ranges of all chosen algorithms overlap.
 
-        If the ranges of times overlap, the times do not show which algorithm is the fastest.
+        If the time ranges overlap, the times do not show which algorithm is the fastest.
         """
         ranges = [each.times for each in self.algorithms if each.chosen_by]
         return max(map(min, ranges)) <= min(map(max, ranges))

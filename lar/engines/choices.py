@@ -36,8 +36,8 @@ class Site(NamedTuple):
 def threads_dimension(cores: Sequence[int], *, binds: bool = False) -> Dimension:
     """Return the dimension of the number of threads, from 1 to the number of cores.
 
-    If the engine `binds` threads, a further choice has as many threads as cores, and binds each
-    thread to one core.
+    If the engine can bind threads (`binds`), a further choice has as many threads as cores, and
+    binds each thread to one core.
     """
     more = thread_choices(cores, ((table.MULTITHREAD, ""),), binds=binds)
     return Dimension(name="threads", choices=(set_to(table.CPU_DEFAULT, True, "1 thread"), *more))

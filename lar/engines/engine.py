@@ -75,8 +75,8 @@ def late(face: Method, place: str) -> Method:
     """Return a method that imports a function of the engine's package only when it is called.
 
     The returned method replaces the method `face` of `Engine`. `place` is the full name of the
-    function. The function `place` has the parameters of the method, but not `self`. `place` may
-    also be the name of a constant, which the method then returns.
+    function. The function `place` has the parameters of the method, but not `self`. If `place` is
+    the name of a constant, the method returns this constant.
     """
 
     def method(self: object, *values: Any) -> Any:

@@ -168,7 +168,7 @@ def give_models(
 def with_model(
     index: DumpIndex, operators: Sequence[ModelOperator], names: Iterable[str]
 ) -> DumpIndex:
-    """Return an index of arrays with the operators of a model added.
+    """Add the operators of a model to an index of arrays, and return the new index.
 
     `names` are the names of the model's tensors. The names of the arrays may have other separators
     than the names of the model's tensors.

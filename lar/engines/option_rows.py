@@ -133,7 +133,7 @@ class LazyModule:
 
 
 def add_lazy_modules(names: dict[str, Any]) -> None:
-    """Add a `LazyModule` for each of an engine's modules to `names`, the table's globals.
+    """Add a `LazyModule` for each module of an engine to `names`, the option table's globals.
 
     A lazy module is imported only when one of its functions is called. This makes lar start faster:
     lar reads the option table for every command line, but the other modules of an engine import the

@@ -126,7 +126,7 @@ class RunFollower:
     def take_rows(
         self, runner: int, first: int, times: Sequence[tuple[float, ...]], warmups: int | None
     ) -> None:
-        """Add times, which a worker sent, to this process's copy of the worker's table of samples.
+        """Append times from a worker to this process's copy of the worker's table of samples.
 
         Iterations whose times were not sent get rows without times.
         """

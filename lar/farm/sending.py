@@ -188,8 +188,8 @@ class Sending:
     def add_with_weights(self, model: str) -> str:
         """Add a model and its weight files to the job; return the model's path on the worker.
 
-        No engine has been chosen for the model: the engine that reads the model's format finds the
-        weight files.
+        No engine has been chosen yet to run the model, so lar asks the first engine that reads the
+        model's format for the weight files.
         """
         return self.add_model(model, engine_for(Path(model), None).name)
 

@@ -63,8 +63,9 @@ def refuse_no_database(place: str, flag: str) -> None:
 def check_journals(place: str) -> None:
     """Refuse files beside a database if no store of lar leaves such files.
 
-    SQLite opens these files by itself. It would wait for a pipe for ever. At the end of a journal
-    may be the name of a file, which SQLite would delete (https://www.sqlite.org/fileformat2.html).
+    SQLite opens these files by itself. If such a file were a pipe, SQLite would wait for ever. At
+    the end of a journal may be the name of a file, which SQLite would delete
+    (https://www.sqlite.org/fileformat2.html).
 
     Raises:
         UsageError: a file is not a regular file, or is a journal that names another file.
@@ -161,7 +162,7 @@ class Database:
         `make` creates the tables, or updates the tables of an older schema.
 
         Raises:
-            UsageError: the file is no store, or a newer lar wrote the file.
+            UsageError: the file is not a store, or a newer lar wrote the file.
         """
         with explained(self.path):
             if self._version(schema) == schema:
@@ -176,7 +177,7 @@ class Database:
         """Return the version of the schema; 0 for an empty file.
 
         Raises:
-            UsageError: the file is no store, or a newer lar wrote the file.
+            UsageError: the file is not a store, or a newer lar wrote the file.
         """
         refusal, execute = partial(UsageError, subject=self.path), self._connection.execute
         version, application = (

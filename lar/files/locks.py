@@ -31,8 +31,8 @@ def locked(
     lar waits for `seconds`, by default `PATIENCE_SECONDS`. The `with` block gets True, or False if
     another program holds the lock even after `seconds`. If `needed` is true and the lock is not
     free, an error is raised. `needed` is false only for work that may be left undone. If `needed`
-    is false, a process that has waited for a path without success does not wait for this path
-    again, until lar finds the path unlocked.
+    is false, lar does not wait for a path for which it has already waited in vain. Once lar finds
+    the path unlocked, it waits for the path again.
 
     Raises:
         UsageError: another program still holds a lock that is needed.

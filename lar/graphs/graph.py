@@ -281,7 +281,7 @@ def region_of(node: Node, stops: Container[Node]) -> list[Node]:
 
 
 def is_end(node: Node) -> bool:
-    """Return whether a tensor, or a moved copy of the tensor, is an input of no operator."""
+    """Return whether a tensor, or one of its moved copies, is not read by any operator."""
     copies = walk([node], lambda it: (each for each in it.children if each.is_move))
     return any(not each.children for each in copies)
 

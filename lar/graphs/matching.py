@@ -381,12 +381,12 @@ class Matching:
         return [it for it in free if is_quantized(it) == form or self.kind_score(node, it) > 0]
 
     def match_names(self) -> None:
-        """Match tensors with equal names; of several tensors with one name, use the last.
+        """Match tensors with equal names; if several tensors have one name, use the last.
 
         If an activation is folded into the range of integers, the integers may have the name of the
         tensor before the activation. If a tensor of integers and a tensor of floats have the same
-        name, lar matches these two tensors only if their values agree, or if their operators end in
-        the same step.
+        name, lar matches these two tensors only if their values agree, or if the last steps of
+        their operators match exactly.
         """
         for node in self.actual:
             for other in self.named_alike(node):
@@ -403,13 +403,13 @@ class Matching:
         return {*self.names[0].values(), *self.names[1].values()}
 
     def are_named_apart(self, one: Node, other: Node) -> bool:
-        """Return whether the names of two nodes suggest that the two nodes are no twins.
+        """Return whether the names of two nodes suggest that the two nodes are not twins.
 
         Names suggest that two nodes do not match if the models have different names for the nodes,
-        or if only one node is a part of an operator. Two nodes whose names suggest that the nodes
-        do not match are twins only if they hold the same values. For example, a quantiser gives
-        integers the name of the tensor before an activation, but the integers may hold the
-        activation's output.
+        or if only one node is a part of an operator. If the names of two nodes suggest that the
+        nodes do not match, the nodes are twins only if they hold the same values. For example, a
+        quantiser gives integers the name of the tensor before an activation, but the integers may
+        hold the activation's output.
         """
         parts = (PART in one.name) != (PART in other.name)
         return parts or ({one, other} <= self.apart and is_quantized(one) == is_quantized(other))
@@ -419,7 +419,7 @@ class Matching:
     def match_in_order(self) -> None:
         """Match tensors by aligning both graphs in their order, with the greatest sum of scores.
 
-        Of several equally good alignments, the alignment with the later tensors is used. For
+        If several alignments are equally good, the alignment with the later tensors is used. For
         example, if an operator changes nothing, later operators read its output, not its input.
         """
         rows = {
@@ -499,7 +499,7 @@ class Matching:
                     self.add(one, other)
 
     def match_results(self) -> None:
-        """Match two tensors if the same twins are computed from both, and from no other tensors.
+        """Match two tensors if the same twins are computed from both, but not from other tensors.
 
         The two tensors may come from different operators if they are computed from the same twins,
         or have the same values.
@@ -522,7 +522,7 @@ class Matching:
     def groups_left(
         self, around: Callable[[Node], frozenset[Node]]
     ) -> Iterator[tuple[list[Node], list[Node]]]:
-        """Yield groups of tensors without twins, of both sides.
+        """Yield the tensors of both sides that have no twins, in groups.
 
         All tensors of a group have the same class, and `around` returns the same nodes for all
         these tensors.

@@ -75,7 +75,7 @@ def match_operators(
 def left_of(
     sides: Sequence[Sequence[ProfiledOperator]], pairs: Sequence[OperatorPair]
 ) -> list[list[int]]:
-    """Return for each side the operators that are in no pair."""
+    """Return for each side the operators that are not in a pair."""
     joined = [{place for pair in pairs for place in pair[number]} for number in (0, 1)]
     return [
         [place for place in range(len(side)) if place not in done]
@@ -279,7 +279,7 @@ def end_clearly(*nodes: Node) -> bool:
 
 
 def has_no_bias(node: Node) -> bool:
-    """Return whether a convolution or a product has no bias, not even in the operator after it.
+    """Return whether a convolution or a product has no bias, and no operator after it adds a bias.
 
     Engines may fold a bias into the operator that follows.
     """

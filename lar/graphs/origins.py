@@ -5,10 +5,9 @@ tensor `reorder_token_9` may be the model's `stage4/relu`. The graphs of the eng
 are walked side by side, from the inputs on. If the engine has not changed a tensor's name, the
 tensor's origin is certain. A tensor whose name the engine has changed may be found by the name of
 its operator. Engines derive the names of operators from the model's names; an example is
-`stage4/conv_nchwc`. If an engine made up the name of a tensor's operator, the tensor is found by
-the operator's inputs: an engine's operator stands for all of the model's operators between these
-inputs and the tensor. If an operator only moves or casts data, its output has the same origin as
-its input.
+`stage4/conv_nchwc`. If an engine made up the name of an operator, the operator's output is found by
+the operator's inputs: the operator stands for all operators of the model between these inputs and
+the output. If an operator only moves or casts data, its output has the same origin as its input.
 """
 
 from __future__ import annotations
@@ -150,7 +149,7 @@ class Alignment:
         self.find_regions()
 
     def taken(self, operator: DumpedOperator) -> list[str]:
-        """Return the keys of an operator's inputs that are no constants."""
+        """Return the keys of an operator's inputs that are not constants."""
         return [key for key in dict.fromkeys(operator.inputs) if key not in self.constants]
 
     def weights_of(self, operator: DumpedOperator) -> list[str]:
@@ -200,9 +199,9 @@ class Alignment:
 
         The result is empty if the model computes no tensor from all inputs. If the operator is
         named after a tensor of the model, the result must be this tensor or a tensor that is
-        computed from this tensor. If the operator is named after a tensor, the model's operators
-        between `sources` and the result must also have at least as many inputs from `sources` as
-        the engine's operator has inputs that are not constant.
+        computed from this tensor. In this case, the model's operators between `sources` and the
+        result must also have at least as many inputs from `sources` as the engine's operator has
+        non-constant inputs.
         """
         count = sum(key not in self.constants for key in operator.inputs)
         for name in self.model.behind(sources):

@@ -255,9 +255,9 @@ class Values:
 def quantizations_in(dump: Dump, other: Dump | None) -> dict[str, Quantization]:
     """Return the quantization of each quantised tensor of a dump, by key.
 
-    A dump that an engine wrote without an index has only the types of its tensors. A quantised
-    tensor of a dump without an index gets the quantization of the tensor with the same name and
-    type in the other dump, even if another engine wrote the other dump.
+    If an engine wrote a dump without an index, the types of the tensors are known, but not their
+    quantizations. In this case, a quantised tensor gets the quantization of the tensor with the
+    same name and type in the other dump, even if another engine wrote the other dump.
     """
     known = {tensor.key: tensor.quantization for tensor in dump if tensor.quantization}
     named = {(it.name, integer_of(it)): it.quantization for it in other or () if it.quantization}

@@ -4,8 +4,8 @@ Generated data depends only on the seed, the input's name, the dtype, the shape 
 
 `uniform` draws floats from 0 to 1, integers of 8 bits from the dtype's whole range, other integers
 and booleans from 0 and 1, and texts from a to z. `normal` draws floats with mean 0 and standard
-deviation 1, and is refused for dtypes that are no floats. `zeros` and `ones` give the numbers 0 and
-1, the booleans False and True, or the texts "0" and "1".
+deviation 1, and is refused for dtypes that are not floats. `zeros` and `ones` give the numbers 0
+and 1, the booleans False and True, or the texts "0" and "1".
 
 Floats of uniform fill stay positive so that a logarithm or a root in the model gives numbers.
 Integers of 8 bits are mostly pixels or quantized values. Wider integers are mostly indices, lengths

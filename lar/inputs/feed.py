@@ -275,7 +275,7 @@ def repeat_batch(array: Array, info: TensorInfo, size: int, *, is_generated: boo
 def repeat_batches(
     arrays: dict[str, Array], fed: Sequence[FedInput], infos: Sequence[TensorInfo], size: int
 ) -> tuple[dict[str, Array], tuple[FedInput, ...]]:
-    """Return all inputs, with items repeated to a batch of `size`, and each input's record.
+    """Return all inputs with items repeated to a batch of `size`, and the `FedInput` of each input.
 
     If the first axis of an input may have any size, inputs that cannot take a batch of `size` are
     unchanged.

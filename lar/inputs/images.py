@@ -218,7 +218,7 @@ def flags_of(settings: ImageSettings) -> list[str]:
 
 
 def takes_settings(loaded: Loaded, info: TensorInfo) -> bool:
-    """Return whether image settings can apply to an array that comes from no image file."""
+    """Return whether image settings can apply to an array that does not come from an image file."""
     return loaded.kind == "tensor" and loaded.array.ndim in (3, 4) and len(info.shape) == 4
 
 
@@ -275,7 +275,7 @@ def fit_channels(loaded: Loaded, info: TensorInfo, settings: ImageSettings) -> L
 
 
 def hint_at_flags(loaded: Loaded, info: TensorInfo, settings: ImageSettings) -> str:
-    """Return a hint at flags that make an image or array fit the model; empty if none helps."""
+    """Return a hint at flags that make an image or array fit the model; empty if no flag does."""
     shape = loaded.array.shape
     if len(info.shape) != 4:
         return "only a model's input of 4 axes takes an image" if loaded.channels else ""

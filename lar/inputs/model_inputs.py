@@ -81,9 +81,10 @@ def input_of(loaded: Loaded, given: str, infos: Sequence[TensorInfo]) -> TensorI
 def find_misfit(shape: tuple[int, ...], info: TensorInfo) -> str:
     """Return why the model's input does not take a shape; empty if it takes the shape.
 
-    A resizable input takes any shape of the same rank. If the input has 4 axes and the model fixes
-    its number of channels, this number must fit. If the input is not resizable, every axis of the
-    shape must have the size that the model fixes for the axis.
+    A resizable input takes any shape of the same rank, if no axis has the size 0. But if the input
+    has 4 axes and the model fixes its number of channels, the shape must have this number of
+    channels. If the input is not resizable, every axis of the shape must have the size that the
+    model fixes for the axis.
     """
     if info.any_rank:
         return ""

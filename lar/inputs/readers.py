@@ -96,7 +96,7 @@ def read_test_set(path: str, wanted: str = "") -> tuple[Loaded, ...]:
 
 
 def pick_names(names: Sequence[str], wanted: str, path: str) -> Sequence[str]:
-    """Return the names of the arrays to read: all arrays, or the one that the item names.
+    """Return the names of the arrays to read: all arrays, or the array that the item names.
 
     If a file has only one array, the item may give the array any name.
 
@@ -236,7 +236,7 @@ def read_npy(file: io.BufferedReader, path: str, wanted: str = "") -> tuple[Load
 
 
 def read_npz(file: io.BufferedReader, path: str, wanted: str = "") -> tuple[Loaded, ...]:
-    """Read all arrays of an archive, or only the one that is wanted.
+    """Read all arrays of an archive, or only the array `wanted`.
 
     Raises:
         UsageError: an array is refused by `read_npy`, or the archive is broken, is empty or lacks
@@ -274,7 +274,7 @@ def _read_members(archive: ZipFile, size: int, path: str, wanted: str) -> tuple[
 
 
 def _read_array(stream: Any, size: int, where: str) -> Array:
-    """Read the header and data of a .npy; the array may be a view, in any memory and byte order."""
+    """Read the header and data of a .npy; the array may be a view of any memory or byte order."""
     try:
         start = stream.read(8)
         length = stream.read(2 if start[6:7] == b"\1" else 4)

@@ -16,7 +16,7 @@ processes that were made within minutes of each other.
 The verdict is "faster" or "slower" if the confidence interval of the ratio does not contain 1. If
 the interval contains 1, the verdict is "no difference shown", with the smallest change that would
 have been shown. If there is too little data, the verdict is "not judged", with a reason. If a side
-has no times, the result is None. Logarithms are natural ones.
+has no times, the result is None. All logarithms are natural.
 """
 
 from __future__ import annotations

@@ -210,8 +210,8 @@ LONGEST_BYTES = 1 << 16
 def find_peak(threads: int, deadline: float | None = None) -> Peak | None:
     """Return the best known peak of this machine with `threads` threads; measure it if needed.
 
-    The result is None if no peak is known and none can be measured before `deadline` on the
-    monotonic clock.
+    The result is None if the peak is unknown and cannot be measured before `deadline`, a time on
+    the monotonic clock.
     """
     path = path_of(threads)
     known = read_measurements(path)

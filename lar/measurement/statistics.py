@@ -3,7 +3,8 @@
 Quantiles of Student's t distribution are computed in this module, so that no command has to load
 SciPy. With t = sqrt(degrees) * sinh(u), the density of u is `peak * cosh(u) ** -degrees`. The
 density of u has its peak at 0 and falls smoothly, so Simpson's rule integrates it precisely.
-Newton's method from 0 never passes the quantile, since the probability grows more and more slowly.
+Newton's method starts at 0 and never passes the quantile, since the probability grows more and more
+slowly.
 
 The confidence interval of a median is computed for samples that may be correlated. The samples of
 one process are similar to their neighbours: times drift, and other programs come and go. Since
@@ -252,8 +253,8 @@ def slowed_of(end_to_end: Sequence[float], probes: Sequence[float | None]) -> tu
     A probe is a short, fixed computation.
 
     The result is empty if samples with fast probes are not faster than samples with slow probes.
-    Mood's median test must show that slow probes follow the samples above the common median more
-    often than chance explains.
+    The result is also empty if slow probes follow the samples above the common median no more often
+    than chance explains (Mood's median test).
     """
     limit = SLOW_PROBE * (percentile_of_known(probes, USUAL_RANK) or 0.0)
     slow, usual = array("d"), array("d")  # the times of their samples

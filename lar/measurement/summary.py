@@ -62,7 +62,7 @@ def figures_of(name: str, times: Statistics) -> dict[str, Any]:
 
 
 def rate_of(times: Sequence[float]) -> float | None:
-    """Return the rate per second of events that happened at `times`, or None if all are equal."""
+    """Return the rate per second of events that happened at `times`, or None for equal times."""
     if len(times) < 2 or min(times) == max(times):
         return None
     return (len(times) - 1) / (max(times) - min(times))

@@ -91,9 +91,9 @@ def join_options(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str,
 def parse_values(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
     """Parse the values of options by key; a value is a text or a Python value such as a number.
 
-    `others` are the keyword arguments of the Python function that are no options of a run. If such
-    a keyword argument is in `KEYWORDS`, its value may be given too. The message for an unknown
-    option may suggest one of `others`.
+    `others` are the keyword arguments of the Python function that are not options of a run. `given`
+    may have values for those of `others` that are in `KEYWORDS`. The message for an unknown option
+    may suggest one of `others`.
 
     Raises:
         UsageError: an option is unknown, or does not accept its value.

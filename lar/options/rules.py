@@ -86,7 +86,7 @@ def fact(name: str, holds: Callable[[Asked], bool]) -> Condition:
 
 
 def typed(flag: str, default: object = None) -> Condition:
-    """Return the condition that a command's flag was typed, and its value is not the default."""
+    """Return the condition that the user gave a command's flag, and not with its default value."""
     key = flag.removeprefix("--").replace("-", "_")
     return fact(flag, lambda asked: is_set(asked.values[key]) and asked.values[key] != default)
 

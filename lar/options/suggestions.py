@@ -42,7 +42,7 @@ def suggest_flag(word: str, flags: Iterable[str]) -> str:
 
 
 def hint_after(words: list[str], word: str) -> str:
-    """Return the hint for one of the words of a command line that is neither flag nor value."""
+    """Return the hint for a word of a command line that is neither a flag nor its value."""
     from lar.options.table import option_of  # slow to import, and few errors need it
 
     flag = {it: flag for flag, it in pairwise(words) if flag.startswith("--")}.get(word, "")

@@ -239,8 +239,8 @@ Places = dict[tuple["int | None", "int | None"], list[tuple[int, int]]]
 def places_of(executions: Sequence[Execution], *, on_device: bool) -> Places:
     """Return the indexes of each operator's executions in each step, in the order of time.
 
-    With `on_device`, executions are ordered by the begin of the execution. Without `on_device`,
-    executions are ordered by the begin of the dispatch, since the host may dispatch several
+    With `on_device`, executions are ordered by the start of the execution. Without `on_device`,
+    executions are ordered by the start of the dispatch, since the host may dispatch several
     executions before the first execution runs.
     """
     places: Places = {}

@@ -22,10 +22,10 @@ disturbed.
 
 `split_copies` returns the part of a profile that belongs to each copy of a model.
 
-Other work on the machine may disturb iterations. The parent of a run decides once which iterations
-were disturbed, for the printed lines and for the profile (`lar.measurement.statistics.causes_of`).
-An execution of an operator is disturbed if its iteration was disturbed and the execution took
-longer than the operator takes in undisturbed iterations.
+Other work on the machine may disturb iterations. The parent process of a run decides once which
+iterations were disturbed (`lar.measurement.statistics.causes_of`); the printed lines and the
+profile use this decision. An execution of an operator is disturbed if its iteration was disturbed
+and the execution took longer than the operator takes in undisturbed iterations.
 """
 
 from __future__ import annotations
@@ -289,8 +289,8 @@ def steps_of(profile: Profile) -> tuple[Step, ...]:
 def intervals_by_bucket(profile: Profile) -> dict[str, list[Interval]]:
     """Return the merged intervals of each bucket, including intervals of the warm-up, in order.
 
-    The buckets for waiting and Other have no intervals. Buckets that TensorBoard's plugin does not
-    have are in the result only if the profile has records for these buckets.
+    The buckets `Waiting for a CPU` and `Other` have no intervals. Buckets that TensorBoard's plugin
+    does not have are in the result only if the profile has records for these buckets.
     """
     found: dict[str, list[Interval]] = {}
     # If operators compute on the host, their dispatch counts as the engine's overhead.

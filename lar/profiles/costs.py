@@ -94,7 +94,7 @@ def fit_to_plain(profile: Profile) -> Profile:
     """Return a profile whose operator times are scaled to an iteration without profiling.
 
     The profile stays unchanged if the cost of profiling is low, unknown or already subtracted. The
-    times of all operators and of their spans are moved towards the begin of the iteration and
+    times of all operators and of their spans are moved towards the start of the iteration and
     shortened by the same factor, so that inner operators still lie within outer operators. Steps,
     calls and phases stay as recorded. Steps and phases include the cost of profiling each
     iteration, which is `Correction.cost_ns`.
@@ -145,9 +145,9 @@ def scale_of(profile: Profile, plain_ns: float) -> float:
 
     A plain iteration is an iteration without profiling.
 
-    The copying of inputs and outputs must also fit into the plain iteration. Only undisturbed
-    iterations are used, unless all iterations were disturbed. If several copies of a model run,
-    each copy has its own iterations.
+    The scaled operators must fit into the plain iteration together with the copying of inputs and
+    outputs. Only undisturbed iterations are used, unless all iterations were disturbed. If several
+    copies of a model run, each copy has its own iterations.
     """
     busy = group_by(profile.timed_executions, lambda each: each.step)
     copied: dict[int, list[Interval]] = {}

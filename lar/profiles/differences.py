@@ -326,7 +326,7 @@ def operators_at(profile: Profile, places: Iterable[int]) -> list[ProfiledOperat
 
 
 def name_of(operators: Sequence[ProfiledOperator]) -> str:
-    """Return the names of operators, joined into one string; for many, only the first few names."""
+    """Return the names of operators, joined into one string; if many, only the first few."""
     names = [*dict.fromkeys(each.name for each in operators)]
     if len(names) > MOST_NAMES:
         names[MOST_NAMES - 1 :] = [f"{len(names) - MOST_NAMES + 1} more"]

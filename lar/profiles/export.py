@@ -321,8 +321,8 @@ class Trace:
     def _spans(self) -> Iterator[Slice]:
         """Yield the slices of phases, ranges and calls, and of a device's kernels and copies.
 
-        For a run on a device, calls have the category runtime if the overview of TensorBoard's
-        plugin adds up their times.
+        In a run on a device, calls in which no operator is dispatched have the category runtime, so
+        that the overview of TensorBoard's plugin adds up their times.
         """
         profile = self.profile
         runtime = {id(span) for span in leaf_calls(profile)} if profile.on_device else set()

@@ -1,9 +1,9 @@
 """Ranges that the user names: by `with lar.range("head"): ...`, or by `--range-by`.
 
-A range of `--range-by` consists of the executions of operators whose names match a pattern. The
-executions of a range of `--range-by` are not found by times, since with a clock of whole
-microseconds, short executions touch the ends of other ranges. A range of `lar.range` consists of
-all records that begin during the range.
+A range of `--range-by` consists of the executions of operators whose names match a pattern. lar
+does not find the executions of such a range by their times: if the clock counts whole microseconds,
+a short execution may touch the end of another range. A range of `lar.range` consists of all records
+that begin during the range.
 
 The worker and this process use the same clock: the monotonic clock of the system.
 """
@@ -70,7 +70,7 @@ def range(name: str, color: Color = None) -> contextlib.AbstractContextManager[N
     runs, so that nsys and ncu show the range for the kernels.
 
     Raises:
-        UsageError: the name is not a string, or the color has none of the allowed forms.
+        UsageError: the name is not a string, or the color is not in an allowed form.
     """
     if not is_text(name):
         raise UsageError(f"lar.range: name: {name!r} is not text", "give the name as a str")
@@ -268,10 +268,10 @@ def span_of_run(name: str, executions: Sequence[Execution]) -> Span:
 def members_of_ranges(profile: Profile, records: Iterable[Begun]) -> list[tuple[Span, list[int]]]:
     """Return the user's ranges, each with the positions of its records; leave out the warm-up.
 
-    A range of `--range-by` has the records that belong to the executions in the range. A range that
-    does not come from `--range-by` has the records of all work that began to run, or was
-    dispatched, on the thread of the range during the range. If no record is of the thread of the
-    range, the range has the records of all work that began to run during the range.
+    A range of `--range-by` has the records of its executions. Any other range has the records of
+    all work that began to run on the thread of the range during the range. If the profile has no
+    work on this thread, the range has the work that this thread dispatched during the range. If the
+    thread dispatched no work either, the range has all work that began to run during the range.
     """
     spans = [it for it in profile.spans if it.category == "user_annotation" and not it.warmup]
     if not spans:
@@ -311,7 +311,7 @@ def executions_by_range(profile: Profile) -> dict[Span, list[list[int]]]:
 
 
 def starts_of(execution: Execution) -> Starts:
-    """Return pairs of a thread and a time: where and when an execution ran and was dispatched."""
+    """Return pairs (thread, start): of an execution and, if it is known, of its dispatch."""
     starts = [(execution.thread, execution.start_ns)]
     if execution.dispatch_start_ns is not None and execution.dispatch_thread is not None:
         starts.append((execution.dispatch_thread, execution.dispatch_start_ns))

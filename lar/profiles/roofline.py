@@ -188,7 +188,7 @@ def work_of(pieces: Iterable[Piece]) -> Work:
 
 
 def part_of(pieces: Sequence[Piece]) -> Work:
-    """Return the work of all calls of an operator, which differ only in their durations."""
+    """Return the work of all calls of an operator; the calls differ only in their durations."""
     piece, calls = pieces[0], len(pieces)
     return Work(
         calls=calls,

@@ -35,8 +35,8 @@ class Row:
     disturbed execution hardly changes `iteration_ns`. `share` is the row's part of the
     `iteration_ns` of all rows, from 0 to 1; rows that a filter leaves out count, too. `bounds` maps
     each bound to the part of the row's time that this bound limits, the largest part first. The key
-    None stands for an unknown bound. `saving_ns` is the time that an iteration would save if the
-    row reached the machine's roofs, or None if unknown.
+    None has the part of the time for which the bound is unknown. `saving_ns` is the time that an
+    iteration would save if the row reached the machine's roofs, or None if unknown.
     """
 
     name: str
@@ -75,7 +75,8 @@ def rows_of(
 ) -> list[Row]:
     """Return the rows of a profile, or only the rows of `launches`, with the slowest row first.
 
-    Shares are of the launches in `whole`; by default, of all launches of the profile.
+    The share of a row is its part of the time of all launches in `whole`; by default, `whole` has
+    all launches of the profile.
     """
     disturbed, peak = disturbed_executions(profile), host_peak_of(profile)
 
@@ -116,7 +117,7 @@ def rows_of(
 
 @keep_with_profile
 def known_operators(profile: Profile) -> list[Row]:
-    """Return the rows of operators, without kernels that belong to no operator."""
+    """Return the rows of operators; leave out kernels without an operator."""
     return [row for row in rows_of(profile) if row.operators]
 
 

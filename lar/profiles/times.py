@@ -152,7 +152,7 @@ CLOCK_STEP_NS = 1_000
 
 
 def iterations_of(profile: Profile) -> dict[int, Interval]:
-    """Return the begin and the end of each timed iteration, by its number, in order of time.
+    """Return the start and the end of each timed iteration, by its number, in order of time.
 
     An iteration begins when the engine's call starts. If the start of the engine's call is not
     recorded, the whole step counts as the iteration.
@@ -187,7 +187,7 @@ def waiting_calls(profile: Profile) -> frozenset[int]:
 def parents_of(timed: Sequence[tuple[int, int, int]]) -> list[int]:
     """Return for each call the index of the innermost call around it on its thread, or -1.
 
-    `timed` has the thread, begin and end of each call. Of two calls with equal times, the first
+    `timed` has the thread, begin and end of each call. If two calls have equal times, the first
     call is treated as the outer call.
     """
     parents = [-1] * len(timed)

@@ -9,7 +9,7 @@ with gzip.
 
 Times of events are microseconds after the file's zero, with three decimals for nanoseconds.
 `zeroNs` is the file's zero, as a time on the profile's own clock. The file's zero is the profile's
-zero, or the begin of the earliest event if this event begins before the profile's zero.
+zero, or the start of the earliest event if this event begins before the profile's zero.
 
 An operator's execution is an event of category `cpu_op`. If the dispatch of the operator is
 recorded, there is also an event of category `op_inner`, whose `parent` is the execution.
@@ -179,7 +179,7 @@ def name_line(what: str, process: int, thread: int, name: str) -> Event:
 def arrow_end(kind: str, number: int, process: int, thread: int, at_ns: int) -> Event:
     """Return an event for one end of an arrow; viewers draw this end at the slice around the event.
 
-    `kind` is "s" for the begin of the arrow, or "f" for its end.
+    `kind` is "s" for the start of the arrow, or "f" for its end.
     """
     event: Event = {"ph": kind, "id": number, "name": "dispatch", "cat": "dispatch"}
     event |= {"ts": at_ns / 1000, "pid": process, "tid": thread}
@@ -564,7 +564,7 @@ class EventRecords:
 
 
 def times_of(event: TraceEvent) -> tuple[int, int]:
-    """Return the begin and the end of an event in nanoseconds."""
+    """Return the start and the end of an event in nanoseconds."""
     start = round(event.ts * 1000)
     return start, start + round((event.dur or 0.0) * 1000)
 

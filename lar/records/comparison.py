@@ -338,8 +338,8 @@ class TensorOfSides(Record):
 class ComparisonOfSides(Encodable):
     """The result of a comparison of three or more sides.
 
-    The first side is the expected side. `comparisons` has one comparison with the first side for
-    each further side. `tensors` are in the order of execution.
+    The first side is the expected side. `comparisons` has a comparison of each further side with
+    the first side. `tensors` are in the order of execution.
     """
 
     sides: tuple[SideFacts, ...]

@@ -40,7 +40,7 @@ class TensorInfo(Record):
     """An input or output of a model: name, NumPy dtype name (or `string`) and shape.
 
     If an axis of `shape` is None, the axis may have any size. `resizable` says that the engine also
-    accepts other sizes than those in `shape`, if the number of axes and of channels stays the same.
+    accepts other sizes than `shape` has, if the number of axes and of channels stays the same.
 
     Attributes:
         axes: the names of the axes in the model; the name is empty for an axis without a name, and

@@ -123,7 +123,7 @@ def columns_of(bench: BenchResult) -> Iterator[Column[VariantResult]]:
 
 
 def items_per_second(bench: BenchResult, variant: VariantResult) -> float | None:
-    """Return the items per second of a variant, from the times that `lar results` compares too.
+    """Return the items per second of a variant, from the same times that `lar results` compares.
 
     In CSV, the items per second, like the mean, are computed from all iterations.
     """

@@ -194,7 +194,7 @@ def by_word(culprits: Iterable[Culprit]) -> dict[str, list[Culprit]]:
 
 
 def is_suspect(culprit: Culprit) -> bool:
-    """Return whether a culprit is not proven; a scale that is too coarse proves a culprit."""
+    """Return whether a culprit is neither proven nor shown by a scale that is too coarse."""
     return not (culprit.proven or culprit.is_coarse)
 
 
@@ -615,8 +615,8 @@ def error_column(
 ) -> Column[Row]:
     """Return the column of an error.
 
-    `figures` and `items` name the attributes with the figures of a tensor and with its errors over
-    several items. `unknown` returns the text for a tensor without figures.
+    `figures` names the attribute with the figures of a tensor, and `items` names the attribute with
+    its errors over several items. `unknown` returns the text for a tensor without figures.
     """
     of = value_at(f"tensor.{figures}")
     over: Callable[[Row], Any] = value_at(f"tensor.{items}") if items else no_value

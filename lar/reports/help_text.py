@@ -39,7 +39,7 @@ def format_headings(headings: Mapping[str, Mapping[str, str]], width: int) -> It
 def wrap_words(text: str, width: int) -> list[str]:
     """Return the lines of a text; only a line with a single word may be longer than `width`.
 
-    The function replaces `textwrap`, whose import takes longer than to print a help.
+    The function replaces `textwrap`, whose import takes longer than printing a help text.
     """
     lines = [""]
     for word in text.split():

@@ -53,7 +53,7 @@ def report_run(result: RunResult) -> Report:
 
 
 def table_of_iterations(result: RunResult) -> Table[Iteration]:
-    """Return the table of iterations, first those of the warm-up; each row has the run's facts.
+    """Return the table of iterations, with the warm-up first; each row has the run's facts.
 
     A run without iterations has one row of facts. Times are in seconds, sizes in bytes.
     """

@@ -339,7 +339,7 @@ CAUSES: Mapping[Cause, str] = {
 
 
 def format_disturbance(summary: Summary) -> list[str]:
-    """Return a line on the causes that disturbed iterations; empty if none was disturbed."""
+    """Return a line on the causes that disturbed iterations; empty without disturbances."""
     parts = (f"{count} {CAUSES[cause]}" for cause, count in summary.disturbed.items())
     return [f"note: disturbed iterations: {'; '.join(parts)}"] if summary.disturbed_count else []
 
@@ -419,7 +419,7 @@ def format_verdict(verdict: Verdict) -> str:
 
 
 def format_cases(result: RunResult) -> list[str]:
-    """Return a line on how many testcases gave the expected outputs; empty if none was compared."""
+    """Return a line on how many testcases gave the expected outputs; empty without comparisons."""
     judged = [case for case in result.cases if case.passed is not None]
     if not judged:
         return []

@@ -95,8 +95,8 @@ def check_kind(
 ) -> Check:
     """Compare new runs of one kind with runs of the baseline.
 
-    `others` has further stored runs of this kind, by tag, which show how much sittings (groups of
-    runs made within minutes) usually differ.
+    `others` has further stored runs of this kind, by tag. These runs show how much sittings (groups
+    of runs made within minutes) usually differ.
     """
     sides = [new, baseline, *others.values()]
     figure, runs = figure_of([result for side in sides for result in side])
@@ -348,7 +348,7 @@ def has(row: Row, wanted: Mapping[str, str]) -> bool:
 
 
 def no_row(asked: str, rows: Sequence[Row], varying: Sequence[str]) -> UsageError:
-    """Return the error for a baseline that fits no row; its hint lists the rows."""
+    """Return the error for a baseline that does not fit any row; the hint lists the rows."""
     names = [row.name for row in rows]
     near = nearest_spelling(asked, names)
     values = dict.fromkeys(row.facts[fact] for row in rows for fact in varying if row.facts[fact])
@@ -409,7 +409,7 @@ def order_of(name: str) -> tuple[int, str]:
 def facts_of_all(named: Sequence[NamedResult]) -> list[dict[str, str]]:
     """Return the facts of each result, under the same names, in the order of the columns.
 
-    Two models of one name are distinguished by the beginning of their hashes.
+    Two models with the same name are distinguished by the beginning of their hashes.
     """
     facts = [facts_of(each.result, each.given_name) for each in named]
     names = sorted({name for its in facts for name in its}, key=order_of)
@@ -502,6 +502,6 @@ def compare_rows(rows: Sequence[Row], baselines: Sequence[Row | None]) -> list[R
 
 
 def is_apart(row: Row, base: Row) -> bool:
-    """Return whether two rows of one machine were run one after the other."""
+    """Return whether two rows are of one machine, and were run one after the other."""
     same = row.facts["machine"] == base.facts["machine"]
     return same and not are_in_turns(row.timed, base.timed)

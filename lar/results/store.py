@@ -98,8 +98,8 @@ class Kind(NamedTuple):
 class Entry:
     """The columns of the store about a result, without the result itself.
 
-    `id` is 0 for a result that is in no store. If a column has an impossible value, the status is
-    `damaged`, and the column is empty.
+    `id` is 0 for a result that is not in a store. If a column has an impossible value, the status
+    is `damaged`, and the column is empty.
     """
 
     id: int
@@ -354,7 +354,7 @@ def row_of(result: RunResult, tag: str) -> dict[str, object]:
 
 
 def kind_of(result: RunResult) -> Kind:
-    """Return the kind of a result that is in no store."""
+    """Return the kind of a result that is not in a store."""
     return Entry(id=0, **columns_of(result)).kind
 
 

@@ -79,7 +79,7 @@ def save_array(source: object, name: str, place: str) -> None:
     """Write a value from Python code to a .npy file; `name` is empty if no input is named.
 
     Raises:
-        UsageError: the value is no array of numbers or texts.
+        UsageError: the value is not an array of numbers or texts.
     """
     import numpy as np
 

@@ -60,7 +60,7 @@ MakeOn: TypeAlias = Callable[[RunSpec, RunContext, str], RunResult]
 
 
 class ModelRun(ShortRecord):
-    """A side that is a model, with the options of its run by key.
+    """A side that is a model, with the options of its run, by option key.
 
     A model with testcases brings its own inputs. If the model has several testcases, only one
     testcase is compared. `label` names the scheduler's worker that runs the model.
@@ -715,7 +715,7 @@ def compare_several(runs: SideRuns) -> ComparisonOfSides:
 def compare_pair(
     runs: SideRuns, dumps: Sequence[Dump], numbers: tuple[int, int], asked: Asked
 ) -> Comparison:
-    """Compare the two dumps whose indexes in `dumps` are in `numbers`.
+    """Compare two dumps; `numbers` has their indexes in `dumps`.
 
     The dump with the reference values comes after the dumps of the sides.
     """

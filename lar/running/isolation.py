@@ -122,7 +122,7 @@ def name_of_signal(number: int) -> str:
 def next_of(waiting: deque[events.Event]) -> events.Event:
     """Remove and return the next event.
 
-    Successive events with the classes of items are joined into one event.
+    If several successive events have the classes of items, these events are joined into one.
     """
     event = waiting.popleft()
     while (

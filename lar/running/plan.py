@@ -222,7 +222,7 @@ def is_of_one_run(spec: RunSpec, began: float | None) -> bool:
 
 
 def find_items(texts: Sequence[str] | None, *, with_arrays: bool = False) -> Items:
-    """Return the items of the data set that `--input` names, or nothing if it names no data set.
+    """Return the items of the data set that `--input` names; empty if it names no data set.
 
     With `with_arrays`, a `.npy` file is read as a stack of items.
 

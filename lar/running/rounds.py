@@ -260,8 +260,8 @@ class Rounds:
     def leave_out_slow(self, first: Member, members: list[Member]) -> list[Member]:
         """Return the members that are not too slow to be measured.
 
-        Members of unknown speed make a few iterations first. A member that is too slow gets only
-        one turn, which has its fastest iterations.
+        Members of unknown speed first make turns of a few iterations. If a member is too slow, only
+        the fastest of these turns is kept.
         """
         new = [member for member in members if not member.seconds]
         looks = {it: turn for it in new if (turn := self.take(it, FIRST_CYCLE, 1, 2))}

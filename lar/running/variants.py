@@ -218,7 +218,7 @@ def split_spec(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def check_file(model: str, options: Mapping[str, Any]) -> None:
-    """Refuse a model that is missing or is no model file, before anything is measured.
+    """Refuse a model that is missing or is not a model file, before anything is measured.
 
     If an option names an engine, or a settings file that may name an engine, the file may have any
     suffix.

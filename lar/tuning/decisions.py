@@ -352,7 +352,7 @@ class Survey:
         return is_fine or found.processes >= MOST_LOOKS
 
     def round_of(self, picked: Sequence[Candidate], most_rivals: int) -> Step:
-        """Return a round of the plain run, the best so far, new candidates and rivals."""
+        """Return a round: the plain run, the best candidate so far, new candidates and rivals."""
         best = [self.best] if self.best != BASELINE else []
         rivals = self.rivals()[:most_rivals] if most_rivals else []
         room = MOST_BESIDE - len(best) - len(rivals)
@@ -472,8 +472,8 @@ class Survey:
         """Return a candidate's expected level, the log of its objective over the baseline's.
 
         Among the measured candidates that have only choices of `candidate`, the function finds the
-        one with the most choices. The result is the level of this measured candidate, plus the
-        effects of the choices that only `candidate` has.
+        candidate with the most choices. The result is the level of this measured candidate, plus
+        the effects of the choices that only `candidate` has.
         """
         levels, effects = self.evidence.levels, self.effects[candidate.model]
         choices = set(candidate.choices)
@@ -501,7 +501,7 @@ class Survey:
         """Return the step of an engine's search for algorithms, or None if no search pays off.
 
         A search pays off if it fits into the time left, and if its expected gain would make the
-        candidate faster than the best.
+        candidate faster than the best candidate so far.
         """
         for candidate in self.worth_searching():
             seconds = self.search_seconds(candidate)

@@ -197,9 +197,8 @@ class Evidence:
     def proofs_of(self, candidate: Candidate) -> list[Difference]:
         """Return a candidate's differences from the baseline, one for each time that lar judges it.
 
-        lar judges at certain numbers of ratios. As long as there are fewer than `FIRST_LOOK`
-        ratios, each verdict is stricter, so that all these early verdicts together have only the
-        risk of error of one verdict.
+        Verdicts on fewer than `FIRST_LOOK` ratios are stricter, so that all these early verdicts
+        together are wrong no more often than a single verdict.
         """
         ratios, proven = self.proof_of(candidate)
         found = (

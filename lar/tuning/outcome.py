@@ -133,8 +133,8 @@ FLAG = "--output"
 class Tuning(TuneResult):
     """The result of a search, with the cache files of the best settings.
 
-    The cache files stand beside the session; without a session they last as long as this object.
-    `runs` has the results of all processes of the plain run and of the best candidate.
+    The cache files are beside the file of the session. Without a session, they exist as long as
+    this object. `runs` has the results of all processes of the plain run and of the best candidate.
     """
 
     runs: ClassVar[tuple[RunResult, ...]] = ()

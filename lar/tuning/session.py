@@ -186,7 +186,7 @@ def open_session(place: str, request: TuneRequest, facts: Facts) -> Iterator[Ses
     """Open a session for a search, or begin a new session.
 
     Raises:
-        UsageError: the file is no session, or another process uses the session.
+        UsageError: the file is not a session, or another process uses the session.
         LarError: the disk is full.
     """
     refuse_no_database(place, FLAG)

@@ -401,10 +401,10 @@ def plan_candidate(
 ) -> Variant:
     """Return the run of a candidate: a variant with its spec, or with the reason for a refusal.
 
-    `caches` has cache files by the key of the option that names the file. If `searching` is true,
-    the run fills the candidate's cache. If the file of a candidate's cache is missing, the variant
-    has no spec. If the cache file is missing, only the rules of options are checked, and the
-    variant has a failure if the rules refuse the run.
+    `caches` maps the keys of options to the cache files that these options name. If `searching` is
+    true, the run fills the candidate's cache. If the file of a candidate's cache is missing, the
+    variant has no spec. If the cache file is missing, only the rules of options are checked, and
+    the variant has a failure if the rules refuse the run.
     """
     space = spaces[candidate.model]
     options: dict[str, Any] = dict(options_of(candidate, space))

@@ -33,8 +33,8 @@ def start(argv: list[str], library: str = "") -> None:
     library of the driver (`DriverEntry`). The calling thread loads `library`, since loading may
     change how the calling thread computes, for example with subnormal numbers. While the library
     loads, another thread imports modules. A worker that is a fork of lar's process gets only the
-    descriptors in `argv`. When NumPy's libraries are loaded, a worker that is a fork reads the
-    task, the engine, the driver and the library from a line of JSON.
+    descriptors in `argv`. After loading NumPy's libraries, it reads the task, the engine, the
+    driver and the library from standard input, as a line of JSON.
     """
     try:
         end_with_parent()

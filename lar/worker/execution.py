@@ -606,7 +606,7 @@ class Execution:
 
 
 def warnings_of(stopped: Stopped, spec: RunSpec) -> Iterator[str]:
-    """Yield a warning for each condition that the user set for the measuring, if it was not met."""
+    """Yield a warning for each of the user's conditions that the measurement did not meet."""
     if stopped.settled is False:
         yield "the warm-up did not settle in a quarter of --max-time: the first times may be longer"
     if stopped.ending == "room":
@@ -646,7 +646,7 @@ def wait_and_copy(driver: Driver) -> Callable[[], object]:
 
 
 def compare_runners(drivers: Sequence[Driver], outputs: Sequence[OutputSummary]) -> Iterator[str]:
-    """Yield a warning for each runner whose outputs differ from those of the first runner."""
+    """Yield a warning for each runner whose outputs differ from the outputs of the first runner."""
     for runner, driver in enumerate(drivers[1:], start=1):
         pairs = zip(outputs, summarize_outputs(driver.outputs()), strict=True)
         if names := [ours.name for ours, theirs in pairs if ours != theirs]:

@@ -172,7 +172,7 @@ CONDITIONS = {
 
 
 def reasons_in(values: Mapping[str, object]) -> Iterator[str]:
-    """Yield why a run is not valid."""
+    """Yield the reasons why a run is not valid."""
     yield from (reason for key, reason in CONDITIONS.items() if values.get(key) is False)
     for key in ("result_invalid_reason", "early_stopping_result"):
         if said := " ".join(str(values.get(key, "")).replace("*", " ").split()):

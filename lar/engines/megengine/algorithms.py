@@ -546,7 +546,7 @@ class Steps:
     step: Step
 
     def search(self, known: AlgorithmCache) -> AlgorithmCache:
-        """Search algorithms for the operators that the cache lacks, and return the whole cache.
+        """Search for algorithms for operators that the cache lacks; return the whole cache.
 
         The results are also written into the user's cache file.
         """

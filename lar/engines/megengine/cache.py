@@ -291,7 +291,7 @@ def read_key(name: str, key: bytes) -> tuple[str, tuple[Operand, ...], dict[str,
 
 
 def format_operands(operands: Sequence[Operand]) -> str:
-    """Format operands with the output last, as {1,8,32,32} {16,8,3,3} -> {1,16,32,32} Float32."""
+    """Format operands, the output last: {1,8,32,32} {16,8,3,3} -> {1,16,32,32} Float32."""
     *before, last = map(str, operands)
     dtypes = "/".join(dict.fromkeys(operand.dtype for operand in operands))
     return " ".join([*before, *["->"] * bool(before), last, dtypes])
@@ -493,7 +493,7 @@ def prefer_winograd(cache: AlgorithmCache) -> AlgorithmCache:
 
 
 def without_winograd(cache: AlgorithmCache) -> AlgorithmCache:
-    """Return the cache without winograd algorithms, unless an operator has no other algorithm."""
+    """Return the cache without winograd algorithms; operators that have only these keep them."""
     return with_best(cache, is_direct, keeps=is_direct)
 
 

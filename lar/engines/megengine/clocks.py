@@ -149,7 +149,7 @@ def place_executions(
 ) -> Iterator[Execution]:
     """Yield the executions of the iterations, with times converted to lar's clock.
 
-    The converted times are limited to the begin and the end of the iteration.
+    The converted times are limited to the start and the end of the iteration.
     """
     for number, iteration in enumerate(iterations):
         host, device = fit_at(hosts, number), fit_at(devices, number)

@@ -1,8 +1,8 @@
 """Calls those functions of MegEngine's C++ library that MegEngine's Python packages do not offer.
 
 The names of C++ functions are mangled by the rules of the Itanium C++ ABI. All names in this module
-are those of MegEngine 1.13.0. If a library lacks one of the names in this module, the library is
-not the build that lar knows.
+are from MegEngine 1.13.0. If a library lacks one of the names in this module, the library is not
+the build that lar knows.
 
 The function `attach_profiler` attaches the engine's profiler of operators to the graph of a lite
 network. lite's own function `enable_profile_performance` is not used, since it writes all facts
@@ -112,7 +112,7 @@ def pointer_at(address: int) -> int:
 
 
 def graph_class(flag: str) -> int:
-    """Return the address of the virtual functions of the class of all graphs.
+    """Return the address of the virtual function table of the C++ class of graphs.
 
     The memory of each graph object begins with the returned address.
 

@@ -134,10 +134,10 @@ def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator
 
     Call `name_by_paths` for the graph before this function. The inputs of a node with bodies are
     the node's own inputs, then the tensors that its bodies take from outside, then the results of
-    its bodies. In addition, an extra operator is yielded for each input of a body. The output of
-    the extra operator is the input of the body. The input of the extra operator is the node's input
-    that has the first value for the body. `outside` has the names of the tensors of the graphs
-    around this graph, without weights.
+    its bodies. An extra operator is yielded for each input of a body. The extra operator reads the
+    node's input that feeds the body's input (in a loop, for the first iteration). The output of the
+    extra operator is the body's input. `outside` has the names of the tensors of the graphs around
+    this graph, without weights.
     """
     weights = {each.name for each in fields.held_in(graph.graph)}
     known = outside | {*names_given(graph.graph)} - weights

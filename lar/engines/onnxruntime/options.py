@@ -1,7 +1,7 @@
 """The option table of ONNX Runtime: a row for each supported option, and functions for the rows.
 
-The functions (hooks) change the `options` of the driver, which are the SessionOptions, and the
-driver's `disabled_optimizers`. The hooks that choose a provider are in the module `session`.
+The functions (hooks) change the driver's `options` (SessionOptions) and `disabled_optimizers`. The
+hooks that choose a provider are in the module `session`.
 """
 
 from __future__ import annotations

@@ -346,7 +346,7 @@ def label_of(event: RawEvent, names: Container[str]) -> tuple[str, str]:
 
 @dataclass
 class Tensor:
-    """A tensor of one iteration, with the execution that computes it and its last reader."""
+    """A tensor of one iteration, the execution that computes it, and its last reader."""
 
     size_bytes: int
     maker: Execution

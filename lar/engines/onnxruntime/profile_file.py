@@ -266,7 +266,7 @@ class RawArgs(msgspec.Struct, gc=False):
 class RawEvent(msgspec.Struct, gc=False):
     """One event of the profile.
 
-    `ts` and `dur` are in microseconds, and `ts` counts from the begin of the profile.
+    `ts` and `dur` are in microseconds, and `ts` counts from the start of the profile.
     """
 
     name: str

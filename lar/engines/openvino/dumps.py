@@ -73,9 +73,9 @@ class TakenTensors:
     """The tensors of the graph that a driver executes, as far as lar can read their values.
 
     lar has four ways to read values, and tries each way for the tensors that are still missing. The
-    first way reads all tensors at once. The second way leaves out those tensors that would keep
-    operators from being fused if they were results. The third way cuts the model into parts at each
-    missing tensor. The fourth way reads the missing tensors one by one.
+    first way reads all tensors at once. If a tensor is made a result, the engine may no longer fuse
+    the operators around the tensor; the second way leaves out such tensors. The third way cuts the
+    model into parts at each missing tensor. The fourth way reads the missing tensors one by one.
     """
 
     def __init__(self, driver: CompiledDriver, graph: ExecutedGraph) -> None:
@@ -126,9 +126,10 @@ class TakenTensors:
     def run_cut(self, compiled: Any, outputs: Sequence[Any], at: Sequence[Any]) -> dict[Any, Array]:
         """Return the values of `outputs`; the model may be cut at the tensors `at`.
 
-        lar first feeds nearly right values of the tensors `at`. The model is run again, each time
-        with its own results for these tensors, until the results equal the values that were fed. In
-        each run, the value of at least one more tensor of `at` becomes right.
+        lar first feeds nearly right values of the tensors `at`. Each further run is fed with the
+        values of these tensors that the run before has computed. The runs end when the computed
+        values equal the fed values. In each run, the value of at least one more tensor of `at`
+        becomes right.
         """
         fed = {it: self.near[it] for it in at}
         for _ in range(len(at) + 1):

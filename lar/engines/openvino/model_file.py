@@ -177,9 +177,9 @@ class ExecutedGraph:
     def with_own_names(self, nodes: Sequence[ExecutedNode]) -> list[ExecutedNode]:
         """Return nodes with the names that operators have in the model.
 
-        If OpenVINO converts an output to another type, OpenVINO adds a node for the conversion. The
-        added node gets the name of the operator that computes the output, and the node that
-        computes the output gets a longer name.
+        If OpenVINO converts an output to another type, OpenVINO adds a node for the conversion.
+        OpenVINO gives the operator's name to the added node, and a longer name to the node that
+        computes the output.
         """
         seen = {name for node in nodes for name in node.origins}
 
@@ -212,7 +212,7 @@ class ExecutedGraph:
         owners = {operator: node for node, each in self.computing.items() for operator in each}
 
         def is_given(output: Any, node: ExecutedNode) -> bool:
-            """Return whether an output of a node's operator is an output of the node.
+            """Return whether an output of an operator in the node is an output of the node too.
 
             An operator's output is an output of the node if an operator outside the node reads this
             output, or if it is an output of the model. An output of the node's last operator is an

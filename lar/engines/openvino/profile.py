@@ -37,7 +37,7 @@ def start_profiling(driver: CompiledDriver, _: object) -> None:
 class NodeTimes(OperatorTimes):
     """A profiler of the mean times of nodes in the timed iterations.
 
-    If no iteration is timed, the means are those of the warm-up.
+    If no iteration is timed, the means are over the warm-up.
     """
 
     def __init__(self, driver: CompiledDriver) -> None:
@@ -80,8 +80,8 @@ class NodeTimes(OperatorTimes):
 def operators_of(driver: CompiledDriver) -> dict[str, ProfiledOperator]:
     """Return the operators of the graph that a driver executes, by the names of their nodes.
 
-    The shapes of the operators are those that result from the driver's present inputs. The tensors
-    of operators that OpenVINO has added are not known.
+    The shapes are computed for the driver's present inputs. If OpenVINO has added an operator,
+    the operator's tensors are not known.
     """
     model = driver.model.clone()
     reshape(model, driver.fed)

@@ -410,7 +410,7 @@ class ModelDump(NumberedGraph):
         self.factors = {name: it for name, it in self.weights.items() if name in self.wanted}
 
     def write_weights(self) -> None:
-        """Write the weights that operators read, with the weights' types in the file."""
+        """Write the weights that operators read, in the types that they have in the model file."""
         for tensor in held_in(self.driver.model.graph):
             name, kind = tensor.name, type_name(tensor.data_type)
             if self.holds_weight(name, kind):

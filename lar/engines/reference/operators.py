@@ -786,7 +786,7 @@ def convolve_transposed(call: Call) -> Array:
 
 @implements("MaxPool", "GlobalMaxPool")
 def pool_most(call: Call) -> Array:
-    """Return the largest number of each window, without the optional output of its index."""
+    """Return the largest number of each window; the optional output of indices is not computed."""
     (x,) = call.inputs
     least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
     windows, _ = windows_of(x, call.get("kernel_shape", x.shape[2:]), call.attributes, least)

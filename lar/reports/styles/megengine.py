@@ -162,7 +162,7 @@ class Record:
     `times` has seconds by place (device or host) and kind. The kind `end` is the whole time, and
     `kern` is only the waiting time. Unknown times are left out. `time` is the time that the table
     shows. `computation` is the number of floating point operations, and `memory` the number of
-    bytes. The speed of an operator without time is unknown or, if `is_infinite`, infinite as in
+    bytes. If an operator took no time, its speed is unknown or, if `is_infinite`, infinite as in
     MegEngine's tool.
     """
 

@@ -2,8 +2,8 @@
 
 Nsight Compute reads hardware counters. The style `ncu` reads no counters: it computes the work of
 operators from their shapes, and divides this work by the operators' time. The throughput is in
-percent of this machine's measured peak. The names of this style's metrics differ from those of
-Nsight Compute. The names of Nsight Compute's counters are accepted, but have no values.
+percent of this machine's measured peak. The names of this style's metrics are not the names that
+Nsight Compute uses. The names of Nsight Compute's counters are accepted, but have no values.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ def shown_rows(profile: Profile, rows: Iterable[Row]) -> Iterator[Shown]:
 
 
 def chosen_metrics(figures: Sequence[Figure], names: Sequence[str]) -> list[Figure]:
-    """Return the metrics with these `names`, in the order of `names`; by default, all with a `key`.
+    """Return the metrics with these `names`, in this order; by default, all metrics with a `key`.
 
     Raises:
         UsageError: no metric has one of the names.

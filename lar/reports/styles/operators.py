@@ -84,7 +84,7 @@ def describe_slowest(profile: Profile, rows: Sequence[Row]) -> str:
 
 
 def describe_bounds(kind: Row) -> str:
-    """Describe for what share of its time each limit slows an operator type; empty if unknown."""
+    """Describe what limits an operator type, and for what share of its time; empty if unknown."""
     named = [
         f"{share:.0%} is {BOUNDS[bound]}"
         for bound, share in kind.bounds.items()

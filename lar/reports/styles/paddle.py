@@ -108,7 +108,7 @@ class TimedRun:
         return group_by(self.activities, lambda each: each.span.step)
 
     def launched_in(self, span: Span, kinds: Sequence[str] = ("kernel", "memcpy", "memset")) -> int:
-        """Return the device time of the work that began during a span, in the span's step."""
+        """Return the device time of the work of the span's step that began during the span."""
         own = self.by_step.get(span.step, ())
         work = [it.span for it in own if span.start_ns <= it.starts[-1][1] < span.end_ns]
         return sum(it.duration_ns for it in work if it.category in kinds)
@@ -562,7 +562,7 @@ class StepCost(NamedTuple):
 
 
 def costs_of(run: TimedRun) -> list[StepCost]:
-    """Return the cost of each timed step, which includes reading input, and excludes profiling."""
+    """Return the cost of each timed step: its time with reading input, but without profiling."""
     spans = [span for span in run.profile.spans_of("phase") if span.name == "dataloader"]
     reading, batch = group_by(spans, lambda span: span.step), run.profile.facts.batch or 1
     costs = []

@@ -3,8 +3,8 @@
 The rows of the table are operators by type, the engine's calls, the user's ranges, the cost of
 profiling and, on a device, the kernels. Columns are 12 characters wide, and the column of names at
 most 55. All columns are right-aligned, and two spaces follow each column. A header of 13 characters
-shifts the headers after it. Sums and percentages are over all operators, even those that are not
-shown. Rows that are not operators have no percentages. If no row is an operator, sums and
+shifts the headers after it. Sums and percentages are over all operators, including operators that
+are not shown. Rows that are not operators have no percentages. If no row is an operator, sums and
 percentages are over all rows.
 """
 
