@@ -154,7 +154,8 @@ def image_settings(
     """
     pictures = [text for text in texts if text.lower().endswith(IMAGES)]
     if packing.resize and not pictures:
-        raise UsageError(f"no file is an image: {'; '.join(texts)}", flag="--resize-input")
+        problem = ": ".join(["no file is an image", *filter(None, ["; ".join(texts)])])
+        raise UsageError(problem, "give an image, such as cat.ppm", flag="--resize-input")
     info = next((info for info in infos if len(info.shape) == 4), None)
     if not pictures or info is None:
         return given

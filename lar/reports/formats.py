@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -56,13 +57,16 @@ def format_csv(report: Report) -> str:
 
 def format_rows(table: AnyTable, *titles: str) -> str:
     """Return a table as CSV: a line for each title, the headings, and the rows."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerows([title] for title in titles)
-    writer.writerow(table.headings)
     values = [column.value for column in table.record_columns]
-    writer.writerows([cell_of(value(row)) for value in values] for row in table.rows)
-    return stream.getvalue()
+    rows = ([cell_of(value(row)) for value in values] for row in table.rows)
+    return "".join(map(format_row, [*([title] for title in titles), table.headings, *rows]))
+
+
+def format_row(cells: Iterable[Cell]) -> str:
+    """Return cells as a line of CSV; each cell that contains a line end of any kind is quoted."""
+    stream = io.StringIO()
+    csv.writer(stream).writerow(cells)  # ends lines with \r\n, and so quotes both characters
+    return stream.getvalue().removesuffix("\r\n") + "\n"
 
 
 def cell_of(value: Cell) -> Cell:

@@ -45,7 +45,7 @@ def test_one_table_is_plain_csv() -> None:
 
 @pytest.mark.parametrize("text", ["=1+1", "+a", "-a", "@a", "\ta", "\uff1da", "-inf", "+nan"])
 def test_a_spreadsheet_takes_no_name_for_a_formula(text: str) -> None:
-    texts = (text, "-", "-5", "+1e3", "a=", " =1")
+    texts = (text, "-", "-5", "+1e3", "a=", " =1", "a\rb", "a\r\nb")
     rows = tuple((it, 1) for it in texts)
     found = csv.reader(io.StringIO(format_csv(report_of(replace(CALLS, rows=rows))), newline=""))
     assert [row[0] for row in found][1:] == [f"'{text}", *texts[1:]]
