@@ -144,8 +144,7 @@ def find_unmatched(paired: Paired) -> Iterator[UnmatchedTensor]:
 def describe_moved(node: Node, paired: Paired) -> str:
     """Say in words which tensor's data a moved copy holds; empty for a tensor that is not a copy.
 
-    If several operators make a copy, the tensors between the original and the copy are described
-    too.
+    If a chain of operators makes the copy, the tensors inside the chain are described too.
     """
     originals = paired.twins.originals
     if node in originals:

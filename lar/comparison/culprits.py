@@ -151,8 +151,8 @@ class Prover:
         The values are in the form in which the actual side stores tensors.
 
         Raises:
-            LarError: an input has no matching tensor on the expected side, or a type that cannot be
-                fed.
+            LarError: an input has no matching tensor on the expected side, or lar cannot feed an
+                input of its type.
             DumpError: a tensor is missing or damaged.
         """
         fed = self.fed_before(node, 0)

@@ -12,8 +12,8 @@ writes one axis of size 1.
 MegEngine's own reader expects names in ASCII. lar writes other characters as `\\u4e2d`, and a
 backslash as `\\u005c`.
 
-In a dump, the name has the variable of the array, the operator that computed the variable, and this
-operator's inputs:
+In a dump, the name is a text that describes the array's variable, the operator that computed the
+variable, and this operator's inputs:
 
     var={id:15, layout:{1(16384),16(1024),32(32),32(1) Float32}, Float32,
     owner:conv(data,c0.weight)[14]{ConvolutionForward}, name:c0.Convolution, slot:0,

@@ -277,8 +277,8 @@ Preference = Literal["median", "fastest", "first", "last"]
 class Searched(NamedTuple):
     """The operators in some cache files, and the number of entries that lar cannot read.
 
-    lar reads an entry only if a search of a known version has written the entry. `unread` is the
-    number of entries in each category that lar cannot read.
+    lar reads an entry only if it knows the version of the search that wrote the entry. `unread` is
+    the number of entries in each category that lar cannot read.
     """
 
     operators: list[Operator]

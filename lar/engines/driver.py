@@ -435,7 +435,7 @@ class Meanings:
     ) -> LarError | None:
         """Return the clear error that explains a message, or None if no meaning matches.
 
-        Only the meanings for one of the `phases` are used. `said` is the important line of the
+        A meaning is used only if its phase is among `phases`. `said` is the important line of the
         message. `facts` are the values of further fields that the texts of a meaning contain.
         """
         facts["said"] = said or last_line(message)

@@ -143,7 +143,7 @@ def count_known(index: DumpIndex, names: Iterable[str]) -> tuple[int, int]:
 def give_models(
     sides: Sequence[Dump | Side], models: Models
 ) -> tuple[list[Dump | Side], tuple[str, ...]]:
-    """Return the sides, with the models' tensor names in the dumps, and messages for the user.
+    """Add the models' tensor names to the dumps; return all sides, and messages for the user.
 
     `models` has a model file for each letter of a side. A model file with an empty letter is used
     for each dump whose letter is not in `models`.

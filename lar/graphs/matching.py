@@ -541,7 +541,7 @@ class Matching:
         return likely or self.without_operators or (score >= 0 and self.near(one, other))
 
     def sources(self, node: Node) -> frozenset[Node]:
-        """Return the twins that a tensor is computed from, as nodes of the expected side."""
+        """Return the twins from which a tensor is computed: of each pair, the expected node."""
         return self.expected_of([] if self.without_operators else sources_of(node, self.twins))
 
     def results(self, node: Node) -> frozenset[Node]:

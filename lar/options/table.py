@@ -183,8 +183,8 @@ IN_DATASET = Group("dataset", "data sets", "dataset")
 LABELS = Option(
     "labels",
     READ_FILE,
-    "print the most likely class and the five most likely classes of each item, from the first "
-    "output; FILE has the class of each item, or the names of all classes",
+    "print the most likely class of each item, and its five most likely classes, from the first "
+    "output; FILE has the right class of each item, or the names of all classes",
 )
 RESUME = Switch(
     "resume", "skip the items whose outputs an interrupted run wrote into the DIR of --bin-out-dump"
@@ -195,7 +195,7 @@ RESUME = Switch(
 IN_DEVICE = Group("device", "device and threads")
 
 CPU = Switch("cpu", "run on the CPU (the default)")
-CUDA = Option("cuda", DEVICE_ID, "run on CUDA device 0, on device 1 with --cuda:1")
+CUDA = Option("cuda", DEVICE_ID, "run on CUDA device 0; --cuda:1 means device 1")
 CPU_DEFAULT = Switch("cpu_default", "run on the CPU, only in the thread that calls the engine")
 MULTITHREAD = Option("multithread", THREADS, "run each operator on N threads")
 MULTITHREAD_DEFAULT = Option(

@@ -202,8 +202,8 @@ def stack_in(values: Mapping[str, Any], items: Items) -> Items:
 def is_of_one_run(spec: RunSpec, began: float | None) -> bool:
     """Return whether a stack has the shape of the model's input, and so is one run's data.
 
-    A worker reads the model to find the shape of the input. If the model cannot be read, an array
-    is treated as the data of one run.
+    A worker reads the model to find the shape of the input. If the model cannot be read, and the
+    spec has no data set, an array is treated as the data of one run.
 
     Raises:
         UsageError: the model cannot be read, and the spec has a data set.

@@ -197,7 +197,7 @@ class Graph(NumberedGraph):
 class SessionBody:
     """A subgraph, such as the body of a Loop, that ONNX Runtime runs as a separate model.
 
-    The outputs of the separate model are all tensors in the subgraph.
+    The separate model has every tensor of the subgraph as an output.
     """
 
     def __init__(self, graph: Graph, body: Body) -> None:

@@ -126,8 +126,8 @@ class TakenTensors:
     def run_cut(self, compiled: Any, outputs: Sequence[Any], at: Sequence[Any]) -> dict[Any, Array]:
         """Return the values of `outputs`; the model may be cut at the tensors `at`.
 
-        lar first feeds nearly right values of the tensors `at`. Each further run is fed with the
-        values of these tensors that the run before has computed. The runs end when the computed
+        lar first feeds nearly right values of the tensors `at`. Each later run is fed with the
+        values that the previous run computed for these tensors. The runs end when the computed
         values equal the fed values. In each run, the value of at least one more tensor of `at`
         becomes right.
         """
