@@ -431,7 +431,7 @@ def describe_against(against: Findings) -> str:
 # The tensors of a comparison as the rows of a table
 
 
-# Matches the names of MegEngine's quantised types, which tell the type of the stored integers.
+# Matches the names of MegEngine's quantised types, which contain the type of the stored integers.
 STORED = re.compile(r"Quantized(S?)(\d+)(?:Asymm)?")
 
 
